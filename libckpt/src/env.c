@@ -1,0 +1,87 @@
+/*
+ * env.c: memory through the caller's allocator, log lines through the handle. No state of its own.
+ */
+#include "env.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void *libc_alloc(void *ctx, size_t len, size_t align)
+{
+    (void)ctx;
+    if (align <= _Alignof(max_align_t))
+        return malloc(len);
+    void *p = NULL;
+    return posix_memalign(&p, align, len) == 0 ? p : NULL;
+}
+
+static void libc_free(void *ctx, void *ptr)
+{
+    (void)ctx;
+    free(ptr);
+}
+
+static void no_log(void *ctx, int level, const char *line)
+{
+    (void)ctx;
+    (void)level;
+    (void)line;
+}
+
+void ckpt__env_init(struct ckpt__env *env, const ckpt_allocator *a)
+{
+    env->allocator = a != NULL ? *a : (ckpt_allocator){libc_alloc, libc_free, NULL};
+    env->log = no_log;
+    env->log_ctx = NULL;
+}
+
+void *ckpt__alloc_aligned(const struct ckpt__env *env, size_t len, size_t align)
+{
+    return env->allocator.alloc(env->allocator.ctx, len > 0 ? len : 1, align);
+}
+
+void *ckpt__alloc(const struct ckpt__env *env, size_t len)
+{
+    return ckpt__alloc_aligned(env, len, _Alignof(max_align_t));
+}
+
+void *ckpt__alloc_zero(const struct ckpt__env *env, size_t len)
+{
+    void *p = ckpt__alloc(env, len);
+    if (p != NULL)
+        memset(p, 0, len);
+    return p;
+}
+
+void *ckpt__alloc_array(const struct ckpt__env *env, size_t count, size_t item)
+{
+    size_t len;
+    if (__builtin_mul_overflow(count, item, &len))
+        return NULL;
+    return ckpt__alloc(env, len);
+}
+
+char *ckpt__strdup(const struct ckpt__env *env, const char *s)
+{
+    size_t len = strlen(s) + 1;
+    char *copy = ckpt__alloc(env, len);
+    if (copy != NULL)
+        memcpy(copy, s, len);
+    return copy;
+}
+
+void ckpt__free(const struct ckpt__env *env, void *p)
+{
+    env->allocator.free(env->allocator.ctx, p);
+}
+
+void ckpt__log(const struct ckpt__env *env, int level, const char *fmt, ...)
+{
+    char line[512];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(line, sizeof line, fmt, args);
+    va_end(args);
+    env->log(env->log_ctx, level, line);
+}

@@ -1,0 +1,43 @@
+/*
+ * env.h: what every module of libckpt gets from its handle: memory and a place for log lines.
+ * Neither may be called with a handle's lock held by the caller's callbacks; both are thread-safe.
+ */
+#ifndef CKPT_ENV_H
+#define CKPT_ENV_H
+
+#include "ckpt.h"
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct ckpt__env {
+    ckpt_allocator allocator;
+    /* Takes one finished line from any thread; the handle delivers it in dispatch. */
+    void (*log)(void *ctx, int level, const char *line);
+    void *log_ctx;
+};
+
+/* Fills env with libc's allocator when a is NULL, and with silence. */
+void ckpt__env_init(struct ckpt__env *env, const ckpt_allocator *a);
+
+/* len 0 gives a valid pointer; NULL means out of memory. */
+void *ckpt__alloc(const struct ckpt__env *env, size_t len);
+void *ckpt__alloc_zero(const struct ckpt__env *env, size_t len);
+void *ckpt__alloc_array(const struct ckpt__env *env, size_t count, size_t item); /* overflow: NULL */
+void *ckpt__alloc_aligned(const struct ckpt__env *env, size_t len, size_t align);
+char *ckpt__strdup(const struct ckpt__env *env, const char *s);
+void ckpt__free(const struct ckpt__env *env, void *p);
+
+void ckpt__log(const struct ckpt__env *env, int level, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Fill *err (may be NULL) and return code. _sys maps errno to the code that says what to do and
+ * appends ": strerror". */
+int ckpt__fail(ckpt_error *err, int code, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+int ckpt__fail_sys(ckpt_error *err, int sys_errno, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+int ckpt__code_of_errno(int sys_errno);
+
+#endif

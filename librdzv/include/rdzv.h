@@ -1,0 +1,151 @@
+/*
+ * rdzv.h: a c10d store server that unmodified PyTorch processes use as their TCPStore.
+ *
+ * Driving. A server runs on its own named thread (loop = NULL), or on the caller's uv loop.
+ *   Own thread: every call belongs to the thread that opened the server; callbacks and log lines
+ *   run inside rdzv_server_dispatch, rdzv_server_wait and rdzv_server_close, on the caller's thread.
+ *   Borrowed loop: every call on the loop's thread; callbacks come from the caller's uv_run;
+ *   rdzv_server_fd answers RDZV_ENOTSUP. Close is asynchronous: when `closed` runs, the server is
+ *   gone and the loop holds no handle of ours. libuv's writes can raise SIGPIPE: ignore it.
+ * A handle does not cross fork: in the child every call answers RDZV_ESTATE.
+ *
+ * Results. 0 or positive is success, negative is one of RDZV_ERRORS. `ret` is written only on
+ * success, `err` (may be NULL) only on failure.
+ */
+#ifndef RDZV_H
+#define RDZV_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define RDZV_API __attribute__((visibility("default")))
+#else
+#define RDZV_API
+#endif
+
+#define RDZV_VERSION_MAJOR 0
+#define RDZV_VERSION_MINOR 1
+#define RDZV_VERSION_PATCH 0
+
+/* Run-time version: major * 10000 + minor * 100 + patch. Any thread, never blocks. */
+RDZV_API int32_t rdzv_version(void);
+
+/* Each code says what the caller can do. Values are never reused. */
+#define RDZV_ERRORS(X)                                                                             \
+    X(OK, 0, "success")                                                                            \
+    X(EINVAL, -1, "invalid argument or option")                                                    \
+    X(ENOMEM, -2, "out of memory")                                                                 \
+    X(ESTATE, -3, "handle cannot be used: closed, failed, or in a child after fork")               \
+    X(EBUSY, -4, "called from a callback, or another operation is at work")                        \
+    X(ETIMEDOUT, -5, "deadline passed")                                                            \
+    X(ECANCELED, -6, "operation cancelled")                                                        \
+    X(EADDRINUSE, -7, "address is in use")                                                         \
+    X(EADDRNOTAVAIL, -8, "address is not one of this machine")                                     \
+    X(EACCES, -9, "permission denied")                                                             \
+    X(ENOTSUP, -10, "not available in this mode or build")                                         \
+    X(EIO, -11, "system call failed")
+
+enum {
+#define RDZV_ERROR_ENUM(name, value, text) RDZV_##name = (value),
+    RDZV_ERRORS(RDZV_ERROR_ENUM)
+#undef RDZV_ERROR_ENUM
+};
+
+/* 256 bytes for ever, no allocation. */
+typedef struct rdzv_error {
+    int32_t code;      /* RDZV_OK or a RDZV_E* value */
+    int32_t sys_errno; /* the errno behind it, or 0 */
+    char text[248];    /* one line: what, to what, why; always NUL-terminated */
+} rdzv_error;
+
+/* Static text of a code; "unknown error" for others. Any thread. */
+RDZV_API const char *rdzv_strerror(int code);
+
+/* Called from any thread of the library: the only hook that must be thread-safe. `align` is a power
+ * of two, at least sizeof(void *). Returns NULL when out of memory. */
+typedef struct rdzv_allocator {
+    void *(*alloc)(void *ctx, size_t len_bytes, size_t align);
+    void (*free)(void *ctx, void *ptr); /* takes NULL */
+    void *ctx;
+} rdzv_allocator;
+
+enum { RDZV_LOG_ERROR = 0, RDZV_LOG_WARN, RDZV_LOG_INFO, RDZV_LOG_DEBUG, RDZV_LOG_TRACE };
+
+/* One event, one line, no newline. */
+typedef void (*rdzv_log_fn)(void *ctx, int level, const char *line);
+
+struct uv_loop_s; /* rdzv.h never includes uv.h */
+
+typedef struct rdzv_server rdzv_server;
+
+typedef struct rdzv_server_options {
+    size_t size;            /* filled by rdzv_server_options_init */
+    struct uv_loop_s *loop; /* borrowed until `closed`; NULL = own thread */
+    const char *host; /* numeric IPv4 or IPv6 address (brackets allowed), "localhost", or "*" for all
+                         addresses, dual-stack; default "127.0.0.1"; borrowed during open */
+    uint16_t port;    /* 0 = any; read it back with rdzv_server_address */
+    int32_t listen_fd; /* a stream socket that is already bound (listening or not), instead of host
+                          and port; default -1. Owned by the server once open succeeded */
+    uint32_t backlog;           /* default 4096 (the kernel may cap it) */
+    uint64_t max_key_bytes;     /* default 8192, as PyTorch's */
+    uint64_t max_value_bytes;   /* of one request; default 8 MiB, as PyTorch's */
+    uint64_t max_request_keys;  /* of one WAIT, CHECK, MULTI_*; default 131072, as PyTorch's */
+    uint64_t max_request_bytes; /* of one request in all; default 256 MiB */
+    uint64_t max_store_bytes;   /* keys and values in all; default 4 GiB */
+    uint64_t max_unread_bytes;  /* replies that a client has not read; default 256 MiB */
+    const rdzv_allocator *allocator; /* copied; NULL = libc */
+    rdzv_log_fn log;                 /* NULL = silent */
+    void *log_ctx;
+} rdzv_server_options;
+
+/* Fills defaults. `size` is sizeof(rdzv_server_options) of the caller. Any thread. */
+RDZV_API void rdzv_server_options_init(rdzv_server_options *opt, size_t size);
+
+/* Binds, listens, starts. The caller owns *ret and ends it with rdzv_server_close. EADDRINUSE,
+ * EADDRNOTAVAIL, EACCES, EINVAL, ENOMEM, EIO. */
+RDZV_API int rdzv_server_open(rdzv_server **ret, const rdzv_server_options *opt, rdzv_error *err);
+
+/* Address that clients connect to, "127.0.0.1:29400" or "[::1]:29400"; static for the life of the
+ * server. Port alone in *port when not NULL. */
+RDZV_API const char *rdzv_server_address(const rdzv_server *s, uint16_t *port);
+
+/* Counters since open, of a moment in the past few milliseconds. Never blocks. */
+typedef struct rdzv_server_stats {
+    size_t size; /* filled by the caller: sizeof(rdzv_server_stats) */
+    uint64_t connections;       /* open now */
+    uint64_t accepted;          /* since open */
+    uint64_t refused;           /* closed because of a bad start, a bad request or a limit */
+    uint64_t requests;          /* answered or applied */
+    uint64_t keys;              /* in the store now, queues not counted */
+    uint64_t store_bytes;       /* keys and values in all */
+    uint64_t waiting;           /* connections in a WAIT or BARRIER now */
+} rdzv_server_stats;
+RDZV_API int rdzv_server_get_stats(const rdzv_server *s, rdzv_server_stats *ret);
+
+typedef void (*rdzv_closed_fn)(void *ctx);
+
+/* Stops accepting, goes on serving until the last client has left or timeout_ms is over, then calls
+ * `drained`; the server is still to be closed. EBUSY when draining already. */
+RDZV_API int rdzv_server_drain(rdzv_server *s, int32_t timeout_ms, rdzv_closed_fn drained,
+                               void *ctx);
+
+/* Own thread only: descriptor to poll, never to read or close; dispatch runs what is ready and
+ * returns how many; wait is poll and dispatch, -1 = no limit. ENOTSUP on a borrowed loop. */
+RDZV_API int rdzv_server_fd(const rdzv_server *s);
+RDZV_API int rdzv_server_dispatch(rdzv_server *s);
+RDZV_API int rdzv_server_wait(rdzv_server *s, int timeout_ms);
+
+/* Closes every connection. Own thread: joins the thread, runs `closed`, returns. Borrowed loop:
+ * returns at once, `closed` runs from uv_run. `closed` may be NULL. Takes NULL. */
+RDZV_API void rdzv_server_close(rdzv_server *s, rdzv_closed_fn closed, void *ctx);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* RDZV_H */
