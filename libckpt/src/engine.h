@@ -2,10 +2,12 @@
  * engine.h: the one door to the disk. Everything that changes the file system goes through it, so
  * that a fake engine can record, fail, delay and reorder it.
  *
- * An engine belongs to one thread. submit never blocks on a device and never fails: it queues, and
- * every submitted io calls done exactly once, from inside reap or close, with result set. An io may
- * complete short; whoever submitted it resumes (io.h does). The io and what it points to are
- * borrowed until done.
+ * An engine belongs to one thread at a time. submit never blocks on a device and never fails: it
+ * queues, and every submitted io calls done exactly once, from inside reap or close, with result
+ * set. Nothing is promised about the order of two ios in flight. An io may complete short; whoever
+ * submitted it resumes (io.h does). The io and what it points to are borrowed until done; done may
+ * submit, also the same io again, but not reap, cancel or close. Nothing may be called in a child
+ * after fork.
  */
 #ifndef CKPT_ENGINE_H
 #define CKPT_ENGINE_H
@@ -33,6 +35,10 @@ enum ckpt__op {
     CKPT__OP_COUNT
 };
 
+/* One transfer is cut to this; a multiple of every alignment, and what fits the kernel's counters.
+ */
+#define CKPT__MAX_TRANSFER_BYTES (1u << 30)
+
 struct ckpt__io {
     enum ckpt__op op;
     int fd;
@@ -51,8 +57,8 @@ struct ckpt__io {
 
 struct ckpt__engine_config {
     const struct ckpt__env *env;
-    uint32_t queue_depth; /* in flight at once; more is queued inside */
-    void *pool;           /* staging memory to register, or NULL */
+    uint32_t queue_depth; /* in flight at once, 1 to 64; more is queued inside */
+    void *pool;           /* staging memory to register, or NULL; outlives the engine */
     size_t pool_bytes;
 };
 
@@ -69,8 +75,11 @@ struct ckpt__engine_class {
     /* Starts what is queued, runs done of what has completed; returns how many ran. */
     int (*reap)(struct ckpt__engine *e);
     int (*fd)(const struct ckpt__engine *e); /* readable when reap has something to do */
-    void (*cancel)(struct ckpt__engine *e);  /* asks; every io still calls done, from reap */
-    void (*close)(struct ckpt__engine *e);   /* waits for what is in flight, runs its done; frees */
+    /* What is not started ends with -ECANCELED, from reap (but a CLOSE is always done); what has
+     * started runs to its end. */
+    void (*cancel)(struct ckpt__engine *e);
+    /* Cancels, then waits until nothing is left, what done submits included; frees. */
+    void (*close)(struct ckpt__engine *e);
 };
 
 extern const struct ckpt__engine_class ckpt__engine_uring;
@@ -79,5 +88,48 @@ extern const struct ckpt__engine_class ckpt__engine_sync;
 /* kind: CKPT_ENGINE_*. AUTO falls back to sync and logs one line that says why. */
 int ckpt__engine_open(struct ckpt__engine **ret, uint32_t kind,
                       const struct ckpt__engine_config *config, ckpt_error *err);
+
+const char *ckpt__op_name(enum ckpt__op op); /* "fallocate" */
+
+/* ------------------------------------------------------------------------------------------ */
+/* For engines                                                                                  */
+
+/* First in, first out, linked through io->next. */
+struct ckpt__ios {
+    struct ckpt__io *head, *last;
+};
+
+static inline void ckpt__ios_push(struct ckpt__ios *q, struct ckpt__io *io)
+{
+    io->next = NULL;
+    if (q->head == NULL)
+        q->head = io;
+    else
+        q->last->next = io;
+    q->last = io;
+}
+
+static inline struct ckpt__io *ckpt__ios_pop(struct ckpt__ios *q)
+{
+    struct ckpt__io *io = q->head;
+    if (io != NULL)
+        q->head = io->next;
+    return io;
+}
+
+/* Moves what can be cancelled from one list to the other; returns how many. */
+int ckpt__ios_cancel(struct ckpt__ios *from, struct ckpt__ios *to);
+
+/* Runs done of a whole list, which new completions do not join; returns how many. */
+int ckpt__ios_finish(struct ckpt__ios done);
+
+/* Does one io by a plain system call: result. */
+int64_t ckpt__io_run(const struct ckpt__io *io);
+
+/* A nonblocking, close-on-exec eventfd, or -errno. Wake-ups merge: it is a hint, not a count. */
+int ckpt__event_open(void);
+void ckpt__event_set(int fd);
+void ckpt__event_drain(int fd);
+void ckpt__event_wait(int fd); /* until it is set */
 
 #endif
