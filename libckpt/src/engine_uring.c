@@ -127,7 +127,7 @@ static void register_pool(struct uring_engine *u, const struct ckpt__engine_conf
     ckpt__log(u->env, CKPT_LOG_INFO,
               "registered buffers refused by io_uring_register of %zu KiB (memlock limit %llu "
               "KiB): %s; writing without them",
-              bytes / 1024, (unsigned long long)(limit.rlim_cur / 1024), strerror(-rc));
+              bytes / 1024, (unsigned long long)(limit.rlim_cur / 1024), strerrordesc_np(-rc));
 }
 
 static int uring_open(struct ckpt__engine **ret, const struct ckpt__engine_config *config,
@@ -255,7 +255,7 @@ static void stop_using_ring(struct uring_engine *u, int sys_errno)
     u->refused = true;
     ckpt__log(u->env, CKPT_LOG_WARN,
               "io_uring refused by io_uring_enter: %s; using plain system calls",
-              strerror(sys_errno));
+              strerrordesc_np(sys_errno));
     struct ckpt__io *io;
     while ((io = ckpt__ios_pop(&u->prepared)) != NULL)
         finish(u, io, ckpt__io_run(io));

@@ -36,15 +36,20 @@ struct ckpt__req {
 
     /* of io.c */
     const struct ckpt__disk *disk;
-    struct ckpt__file *file;
+    struct ckpt__file *file; /* NULL for whole files and names */
     const char *path;
-    void (*step)(struct ckpt__req *r); /* goes on after an io that did not fail */
+    int fd;
+    void (*step)(struct ckpt__req *r);  /* the io is done */
+    void (*after)(struct ckpt__req *r); /* the transfer is done, r->result is set */
     uint8_t *buf;
     uint64_t len, off; /* of the whole transfer */
-    uint64_t at, high; /* next byte, and how far it ever came; differ after a short direct one */
+    uint64_t at, high; /* next byte of it, and how far it ever came: they differ while a short
+                          direct transfer is taken up from the last aligned byte */
     uint64_t cap;
     uint32_t retries;
-    bool direct; /* the io in flight was submitted with O_DIRECT */
+    enum ckpt__op op; /* of the transfer */
+    int refused;      /* errno of an open with O_DIRECT */
+    bool direct;      /* the io in flight was submitted with O_DIRECT */
     struct ckpt__io io;
 };
 
