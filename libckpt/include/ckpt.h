@@ -56,7 +56,7 @@ CKPT_API int32_t ckpt_version(void);
     X(ENOSPC, -10, "no space left on the device or quota used up")                                 \
     X(EIO, -11, "input or output failed")                                                          \
     X(EACCES, -12, "permission denied or read-only")                                               \
-    X(EPEER, -13, "another rank failed; the text says which and why")                              \
+    X(EPEER, -13, "another rank gave up; the text says which and why")                              \
     X(EFENCED, -14, "a newer generation owns this root")                                           \
     X(EMISMATCH, -15, "ranks, shapes or types do not agree")                                       \
     X(ENOENT, -16, "no such tensor, shard or step")
@@ -112,11 +112,11 @@ typedef struct ckpt_options {
     const char *root;     /* directory of the checkpoints; made if its parent exists; borrowed */
     uint32_t drive;       /* CKPT_DRIVE_*; default THREAD */
     uint32_t engine;      /* CKPT_ENGINE_*; default AUTO */
-    uint64_t staging_bytes; /* memory budget of the staging ring, prefaulted at the first save or
-                               load; default 64 MiB, at least two blocks */
+    uint64_t staging_bytes; /* memory budget of the staging ring, touched once at open and kept;
+                               default 64 MiB, at least two blocks */
     uint32_t block_bytes;   /* size of one write, a multiple of 64 KiB; default 4 MiB */
     uint32_t queue_depth;   /* writes in flight; default 8, at most 64 */
-    int32_t timeout_ms;     /* deadline of every wait for other ranks; default 60000 */
+    int32_t timeout_ms;     /* deadline of every wait for other ranks; default 120000 */
     uint64_t generation;    /* fencing generation of this run; default 0 = none */
     const char *run_id;     /* recorded in COMMIT; NULL = ""; borrowed */
     const struct ckpt_group *group;  /* the other ranks; copied; NULL = this process is alone */
@@ -300,7 +300,8 @@ typedef struct ckpt_info {
 typedef void (*ckpt_opened_fn)(void *ctx, ckpt_load *load, const ckpt_error *result);
 typedef void (*ckpt_loaded_fn)(void *ctx, const ckpt_error *result);
 
-/* Finds the newest checkpoint whose COMMIT, indexes and file sizes verify. With a group all ranks
+/* One operation of a handle at a time: CKPT_EBUSY while a save is not done. Finds the newest
+ * checkpoint whose COMMIT, indexes and file sizes verify. With a group all ranks
  * call it and all get the same checkpoint. What is skipped is logged. */
 CKPT_API int ckpt_load_open(ckpt *c, const ckpt_load_options *opt, ckpt_opened_fn done, void *ctx,
                             ckpt_error *err);
@@ -324,7 +325,7 @@ CKPT_API int ckpt_load_get(ckpt_load *l, int32_t shard, const ckpt_tensor *t, ck
 
 /* Reads what was asked for and verifies it. CKPT_EUNREADABLE names file, tensor and byte; then no
  * buffer may be used. With a group (unless `alone` or `file`) every rank calls it, and one rank's
- * failure is CKPT_EPEER on the others. Success makes this checkpoint the parent of later saves. */
+ * failure is everybody's, with its rank in the text. Success makes this checkpoint the parent of later saves. */
 CKPT_API int ckpt_load_start(ckpt_load *l, ckpt_loaded_fn done, void *ctx, ckpt_error *err);
 
 /* Releases. Not while a start is running (CKPT_EBUSY). Takes NULL. Before ckpt_close. */
