@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
@@ -76,7 +77,7 @@ static int64_t run(const struct ckpt__io *io)
     case CKPT__RMDIR:
         return rmdir(io->path);
     default:
-        assert(!"unknown op");
+        assert(false && "unknown op");
         return -1;
     }
 }

@@ -237,7 +237,7 @@ static void prepare(const struct uring_engine *u, struct io_uring_sqe *sqe,
         io_uring_prep_unlinkat(sqe, AT_FDCWD, io->path, AT_REMOVEDIR);
         break;
     default:
-        assert(!"unknown op");
+        assert(false && "unknown op");
     }
     io_uring_sqe_set_data(sqe, (void *)(uintptr_t)io);
 }

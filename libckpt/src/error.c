@@ -62,7 +62,8 @@ int ckpt__code_of_errno(int sys_errno)
     }
 }
 
-static void fill(ckpt_error *err, int code, int sys_errno, const char *fmt, va_list args)
+__attribute__((format(printf, 4, 0))) static void fill(ckpt_error *err, int code, int sys_errno,
+                                                       const char *fmt, va_list args)
 {
     if (err == NULL)
         return;
