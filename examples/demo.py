@@ -1,0 +1,85 @@
+"""The demo: a real training run loses nodes and goes on from its last commit. See docs/demo.md.
+
+    python examples/demo.py --rdzvd build/dev/librdzv/rdzvd --out build/demo
+
+Starts rdzvd and two torchrun agents as two nodes, kills and restarts them, prints a table with
+checks, and writes result.json, timeline.png and the logs. Exit status 1: a check failed, or the
+demo could not go on.
+"""
+import argparse
+import os
+import shutil
+import signal
+import sys
+import time
+
+from demo_run import cluster, report, scenes, timeline
+from demo_run.procs import DemoError, Processes
+
+STEPS = 330
+EVERY = 10
+PACE = 0.06  # seconds of sleep per step in scene 1, so that a kill hits the middle of the training
+
+
+class Narrator:
+    """Progress lines with the seconds since the start; colour where it is welcome."""
+
+    def __init__(self):
+        self.begun = time.monotonic()
+        self.colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+    def scene(self, title):
+        print(f"\n\033[1m{title}\033[0m" if self.colour else f"\n{title}", flush=True)
+
+    def __call__(self, text):
+        seconds = f"[{time.monotonic() - self.begun:6.1f} s]"
+        print(f"\033[2m{seconds}\033[0m {text}" if self.colour else f"{seconds} {text}", flush=True)
+
+
+def play(args, say):
+    """All scenes on one coordinator; returns them in the order of the report."""
+    with Processes(os.path.join(args.out, "logs")) as processes:
+        rdzvd, address = cluster.start_rdzvd(processes, args.rdzvd)
+        say(f"rdzvd listens on {address}")
+
+        def run(name, nnodes, pace):
+            return cluster.Run(processes, address, args.out, name, nnodes, STEPS, EVERY, pace)
+
+        say.scene("Scene 1: one node of two is lost, then the other")
+        elastic = scenes.elastic(run("elastic", "1:2", PACE), EVERY, say)
+        say.scene("Reference: the same schedule without a fault")
+        reference = scenes.reference(run("reference", "2", 0), say)
+        say.scene("Scene 2: fixed world size, both nodes lost")
+        restart = scenes.restart(run("restart", "2", 0), EVERY, STEPS, say)
+        cluster.stop_rdzvd(processes, rdzvd)
+    return elastic, reference, restart
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    p.add_argument("--rdzvd", required=True, help="path of the coordinator's program")
+    p.add_argument("--out", required=True, help="directory for results and logs; emptied first")
+    args = p.parse_args()
+    for name in ("elastic", "reference", "restart", "logs"):
+        shutil.rmtree(os.path.join(args.out, name), ignore_errors=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    say = Narrator()
+    try:
+        played = play(args, say)
+    except DemoError as e:
+        print(f"\ndemo: {e}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\ndemo: interrupted; all its processes are ended", file=sys.stderr)
+        return 130
+    result = report.build(*played, every=EVERY, steps=STEPS)
+    picture = os.path.join(args.out, "timeline.png")
+    timeline.draw(played, picture)
+    report.show(result, say.colour)
+    report.write(result, os.path.join(args.out, "result.json"))
+    print(f"\n{time.monotonic() - say.begun:.0f} s in all. The run as a picture: {picture}")
+    return 0 if result["passed"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The parts of examples/demo.py: processes, scenes, report and picture."""
