@@ -170,7 +170,7 @@ static int take_value(struct in *in, size_t max, json_t **ret)
         in->at += (size_t)why.position;
         return CKPT_OK;
     }
-    if (json_error_code(&why) == json_error_out_of_memory)
+    if (why.text[0] == '\0') /* jansson has no words for it */
         return ckpt__fail(in->err, CKPT_ENOMEM, "out of memory for a safetensors header");
     if (json_error_code(&why) == json_error_premature_end_of_input && window < left)
         return bad_syntax(in, "a name or a tensor's description is far too long");
