@@ -1,7 +1,10 @@
 /*
- * error.c: the closed list of results and the library version. No state.
+ * error.c: the closed list of results, the library version, the caller's error struct. No state.
  */
-#include "rdzv.h"
+#include "error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
 
 int32_t rdzv_version(void)
 {
@@ -19,4 +22,17 @@ const char *rdzv_strerror(int code)
     default:
         return "unknown error";
     }
+}
+
+int rdzv__fail(rdzv_error *err, int code, int sys_errno, const char *format, ...)
+{
+    if (err == NULL)
+        return code;
+    err->code = code;
+    err->sys_errno = sys_errno;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(err->text, sizeof err->text, format, args);
+    va_end(args);
+    return code;
 }

@@ -1,0 +1,74 @@
+/*
+ * core.c: the store server as one object: which sessions have something to do, and which record is
+ * persisted. Invariant: a session is on the held list exactly while it has output that waits for a
+ * record, and persisted <= recorded.
+ */
+#include "core/core.h"
+
+#include "core/out.h"
+
+#include <assert.h>
+#include <string.h>
+
+static const char *const why_texts[RDZV__WHY_COUNT] = {
+#define RDZV__WHY_TEXT(name, text) text,
+    RDZV__WHYS(RDZV__WHY_TEXT)
+#undef RDZV__WHY_TEXT
+};
+
+const char *rdzv__why_text(int why)
+{
+    return why >= 0 && why < RDZV__WHY_COUNT ? why_texts[why] : "unknown reason";
+}
+
+static void memory_change(void *ctx, uint64_t record, const struct rdzv__change *change)
+{
+    (void)ctx;
+    (void)record;
+    (void)change;
+}
+
+static void memory_sealed(void *ctx, uint64_t record)
+{
+    rdzv__core_persisted(ctx, record);
+}
+
+void rdzv__core_init(struct rdzv__core *core, const struct rdzv__core_options *options)
+{
+    memset(core, 0, sizeof *core);
+    core->options = *options;
+    core->journal = options->journal != NULL
+                        ? *options->journal
+                        : (struct rdzv__journal){memory_change, memory_sealed, core};
+    rdzv__store_init(&core->store, options->allocator, options->max_store_bytes,
+                     options->hash_seed);
+    queue_init(&core->ready);
+    queue_init(&core->held);
+}
+
+void rdzv__core_free(struct rdzv__core *core)
+{
+    assert(queue_empty(&core->ready) && queue_empty(&core->held) && core->waiting == 0);
+    rdzv__store_free(&core->store);
+    rdzv__out_free_spare(core);
+}
+
+void rdzv__core_persisted(struct rdzv__core *core, uint64_t record)
+{
+    assert(record >= core->persisted && record <= core->recorded);
+    core->persisted = record;
+    struct queue *next;
+    for (struct queue *at = core->held.next; at != &core->held; at = next) {
+        next = at->next;
+        rdzv__out_release(QUEUE_ENTRY(at, struct rdzv__session, held));
+    }
+}
+
+struct rdzv__session *rdzv__core_next_ready(struct rdzv__core *core)
+{
+    if (queue_empty(&core->ready))
+        return NULL;
+    struct rdzv__session *s = QUEUE_ENTRY(core->ready.next, struct rdzv__session, ready);
+    queue_remove(&s->ready);
+    return s;
+}

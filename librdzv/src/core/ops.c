@@ -1,0 +1,392 @@
+/*
+ * ops.c: the requests of the protocol, one function each. Order within a request: change the store,
+ * seal the record, then answer and wake, so that each answer carries the record it depends on.
+ * Invariant: every name that was taken from rdzv__store_name is settled before the function ends.
+ */
+#include "core/ops.h"
+
+#include "core/out.h"
+#include "core/wait.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { CHECK_READY = 0, CHECK_NOT_READY = 1, WAIT_CANCELED = 1, NUMBER_CHARS = 24 };
+
+typedef int op_fn(struct rdzv__session *s, const uint8_t *body);
+
+static void record_change(struct rdzv__core *core, int kind, struct rdzv__field key,
+                          struct rdzv__field value)
+{
+    if (!core->record_open) {
+        core->record_open = 1;
+        core->recorded++;
+    }
+    struct rdzv__change change = {kind, key, value};
+    core->journal.change(core->journal.ctx, core->recorded, &change);
+}
+
+static void seal_record(struct rdzv__core *core)
+{
+    if (!core->record_open)
+        return;
+    core->record_open = 0;
+    core->journal.sealed(core->journal.ctx, core->recorded);
+}
+
+static struct rdzv__field name_field(const struct rdzv__name *name)
+{
+    struct rdzv__field f;
+    f.data = rdzv__name_text(name, &f.len);
+    return f;
+}
+
+/* Gives `name` this value and puts the change into the open record. */
+static int put(struct rdzv__core *core, struct rdzv__name *name, struct rdzv__field value)
+{
+    int changed;
+    int why = rdzv__store_put(&core->store, name, value.data, value.len, &changed);
+    if (why == RDZV__WHY_OK && changed)
+        record_change(core, RDZV__CHANGE_SET, name_field(name), value);
+    return why;
+}
+
+/* Ends a request about one name: record, wake-ups, name. */
+static int finish(struct rdzv__core *core, struct rdzv__name *name, int why)
+{
+    seal_record(core);
+    if (why == RDZV__WHY_OK && rdzv__name_has_key(name))
+        rdzv__wake_all(name);
+    rdzv__store_settle(&core->store, name);
+    return why;
+}
+
+static int run_validate(struct rdzv__session *s, const uint8_t *body)
+{
+    (void)s;
+    (void)body; /* the magic was checked when it decided the dialect */
+    return RDZV__WHY_OK;
+}
+
+static int run_set(struct rdzv__session *s, const uint8_t *body)
+{
+    struct rdzv__field key = rdzv__take_string(&body);
+    struct rdzv__field value = rdzv__take_string(&body);
+    struct rdzv__name *name = rdzv__store_name(&s->core->store, key.data, key.len);
+    if (name == NULL)
+        return s->core->store.why;
+    return finish(s->core, name, put(s->core, name, value));
+}
+
+static int run_compare_set(struct rdzv__session *s, const uint8_t *body)
+{
+    struct rdzv__core *core = s->core;
+    struct rdzv__field key = rdzv__take_string(&body);
+    struct rdzv__field expected = rdzv__take_string(&body);
+    struct rdzv__field desired = rdzv__take_string(&body);
+    struct rdzv__name *name = rdzv__store_name(&core->store, key.data, key.len);
+    if (name == NULL)
+        return core->store.why;
+    struct rdzv__field now;
+    now.data = rdzv__name_value(name, &now.len);
+    int same = now.len == expected.len &&
+               (now.len == 0 || memcmp(now.data, expected.data, now.len) == 0);
+    struct rdzv__field reply = rdzv__name_has_key(name) ? now : expected;
+    int why = RDZV__WHY_OK;
+    if (same) { /* an absent key compares as an empty value */
+        why = put(core, name, desired);
+        reply = desired;
+    }
+    seal_record(core);
+    if (why == RDZV__WHY_OK) {
+        rdzv__out_depend(s);
+        rdzv__out_vec(s, reply.data, reply.len);
+    }
+    return finish(core, name, why);
+}
+
+/* A missing key is answered like an empty value. */
+static void answer_value(struct rdzv__session *s, struct rdzv__field key)
+{
+    struct rdzv__name *name = rdzv__store_find(&s->core->store, key.data, key.len);
+    struct rdzv__field value = {NULL, 0};
+    if (name != NULL)
+        value.data = rdzv__name_value(name, &value.len);
+    rdzv__out_depend(s);
+    rdzv__out_vec(s, value.data, value.len);
+}
+
+static int run_get(struct rdzv__session *s, const uint8_t *body)
+{
+    answer_value(s, rdzv__take_string(&body));
+    return RDZV__WHY_OK;
+}
+
+static int is_space(uint8_t c)
+{
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+int rdzv__parse_i64(const uint8_t *text, size_t len, int64_t *ret)
+{
+    size_t i = 0;
+    while (i < len && is_space(text[i]))
+        i++;
+    int negative = i < len && text[i] == '-';
+    if (i < len && (text[i] == '-' || text[i] == '+'))
+        i++;
+    uint64_t limit = (uint64_t)INT64_MAX + (negative ? 1 : 0);
+    uint64_t v = 0;
+    size_t first = i;
+    for (; i < len && text[i] >= '0' && text[i] <= '9'; i++) {
+        uint64_t digit = (uint64_t)(text[i] - '0');
+        if (v > (limit - digit) / 10)
+            return 0;
+        v = v * 10 + digit;
+    }
+    *ret = (int64_t)(negative ? 0 - v : v);
+    return i > first;
+}
+
+/* Adds to the decimal counter of `name`; the sum wraps around like PyTorch's. */
+static int add(struct rdzv__core *core, struct rdzv__name *name, uint64_t delta, int64_t *ret_sum)
+{
+    int64_t old = 0;
+    size_t len;
+    const uint8_t *text = rdzv__name_value(name, &len);
+    if (rdzv__name_has_key(name) && !rdzv__parse_i64(text, len, &old))
+        return RDZV__WHY_NOT_NUMBER;
+    *ret_sum = (int64_t)((uint64_t)old + delta);
+    char sum[NUMBER_CHARS];
+    int chars = snprintf(sum, sizeof sum, "%lld", (long long)*ret_sum);
+    return put(core, name, (struct rdzv__field){(const uint8_t *)sum, (size_t)chars});
+}
+
+static int run_add(struct rdzv__session *s, const uint8_t *body)
+{
+    struct rdzv__core *core = s->core;
+    struct rdzv__field key = rdzv__take_string(&body);
+    uint64_t delta = rdzv__take_u64(&body);
+    struct rdzv__name *name = rdzv__store_name(&core->store, key.data, key.len);
+    if (name == NULL)
+        return core->store.why;
+    int64_t sum = 0;
+    int why = add(core, name, delta, &sum);
+    seal_record(core);
+    if (why == RDZV__WHY_OK) {
+        rdzv__out_depend(s);
+        rdzv__out_u64(s, (uint64_t)sum);
+    }
+    return finish(core, name, why);
+}
+
+static int run_check(struct rdzv__session *s, const uint8_t *body)
+{
+    uint8_t reply = CHECK_READY;
+    for (uint64_t n = rdzv__take_u64(&body); n > 0; n--) {
+        struct rdzv__field key = rdzv__take_string(&body);
+        struct rdzv__name *name = rdzv__store_find(&s->core->store, key.data, key.len);
+        if (name == NULL || !rdzv__name_ready(name)) {
+            reply = CHECK_NOT_READY;
+            break;
+        }
+    }
+    rdzv__out_depend(s);
+    rdzv__out_u8(s, reply);
+    return RDZV__WHY_OK;
+}
+
+static int run_wait(struct rdzv__session *s, const uint8_t *body)
+{
+    uint64_t count = rdzv__take_u64(&body);
+    return rdzv__wait_keys(s, body, count);
+}
+
+static int run_getnumkeys(struct rdzv__session *s, const uint8_t *body)
+{
+    (void)body;
+    rdzv__out_depend(s);
+    rdzv__out_u64(s, s->core->store.keys);
+    return RDZV__WHY_OK;
+}
+
+static int run_delete_key(struct rdzv__session *s, const uint8_t *body)
+{
+    struct rdzv__core *core = s->core;
+    struct rdzv__field key = rdzv__take_string(&body);
+    struct rdzv__name *name = rdzv__store_find(&core->store, key.data, key.len);
+    uint64_t removed = name != NULL && rdzv__name_has_key(name);
+    if (removed) {
+        rdzv__store_remove(&core->store, name);
+        record_change(core, RDZV__CHANGE_DELETE, key, (struct rdzv__field){NULL, 0});
+        seal_record(core);
+        rdzv__store_settle(&core->store, name);
+    }
+    rdzv__out_depend(s);
+    rdzv__out_u64(s, removed);
+    return RDZV__WHY_OK;
+}
+
+static int run_append(struct rdzv__session *s, const uint8_t *body)
+{
+    struct rdzv__core *core = s->core;
+    struct rdzv__field key = rdzv__take_string(&body);
+    struct rdzv__field value = rdzv__take_string(&body);
+    struct rdzv__name *name = rdzv__store_name(&core->store, key.data, key.len);
+    if (name == NULL)
+        return core->store.why;
+    int why = rdzv__store_append(&core->store, name, value.data, value.len);
+    if (why == RDZV__WHY_OK)
+        record_change(core, RDZV__CHANGE_APPEND, key, value);
+    return finish(core, name, why);
+}
+
+static int run_multi_get(struct rdzv__session *s, const uint8_t *body)
+{
+    uint64_t n = rdzv__take_u64(&body);
+    for (; n > 0 && s->state != RDZV__SESSION_FAILED; n--)
+        answer_value(s, rdzv__take_string(&body));
+    return RDZV__WHY_OK;
+}
+
+static int run_multi_set(struct rdzv__session *s, const uint8_t *body)
+{
+    struct rdzv__core *core = s->core;
+    uint64_t n = rdzv__take_u64(&body);
+    const uint8_t *cursor = body;
+    uint64_t done = 0;
+    int why = RDZV__WHY_OK;
+    while (done < n && why == RDZV__WHY_OK) {
+        struct rdzv__field key = rdzv__take_string(&cursor);
+        struct rdzv__field value = rdzv__take_string(&cursor);
+        struct rdzv__name *name = rdzv__store_name(&core->store, key.data, key.len);
+        why = name != NULL ? put(core, name, value) : core->store.why;
+        if (name != NULL)
+            rdzv__store_settle(&core->store, name);
+        done += why == RDZV__WHY_OK;
+    }
+    seal_record(core);
+    for (; done > 0 && core->waiting > 0; done--) {
+        struct rdzv__field key = rdzv__take_string(&body);
+        rdzv__take_string(&body);
+        rdzv__wake_all(rdzv__store_find(&core->store, key.data, key.len));
+    }
+    return why;
+}
+
+static int run_cancel_wait(struct rdzv__session *s, const uint8_t *body)
+{
+    (void)body; /* the wait itself was dropped when this request began to arrive */
+    rdzv__out_u8(s, WAIT_CANCELED);
+    return RDZV__WHY_OK;
+}
+
+static int run_ping(struct rdzv__session *s, const uint8_t *body)
+{
+    rdzv__out_bytes(s, body, sizeof(uint32_t));
+    return RDZV__WHY_OK;
+}
+
+static int run_queue_push(struct rdzv__session *s, const uint8_t *body)
+{
+    struct rdzv__core *core = s->core;
+    struct rdzv__field key = rdzv__take_string(&body);
+    struct rdzv__field value = rdzv__take_string(&body);
+    struct rdzv__name *name = rdzv__store_name(&core->store, key.data, key.len);
+    if (name == NULL)
+        return core->store.why;
+    int why = rdzv__store_queue_push(&core->store, name, value.data, value.len);
+    if (why == RDZV__WHY_OK) {
+        record_change(core, RDZV__CHANGE_PUSH, key, value);
+        seal_record(core);
+        rdzv__wake_longest(name);
+    }
+    rdzv__store_settle(&core->store, name);
+    return why;
+}
+
+static int run_queue_pop(struct rdzv__session *s, const uint8_t *body)
+{
+    struct rdzv__core *core = s->core;
+    struct rdzv__field key = rdzv__take_string(&body);
+    struct rdzv__name *name = rdzv__store_find(&core->store, key.data, key.len);
+    uint64_t len = name != NULL ? rdzv__name_queue_len(name) : 0;
+    if (len > 0) {
+        record_change(core, RDZV__CHANGE_POP, key, (struct rdzv__field){NULL, 0});
+        seal_record(core);
+    }
+    rdzv__out_depend(s);
+    rdzv__out_u64(s, len);
+    if (len > 0) {
+        size_t head_len;
+        const uint8_t *head = rdzv__name_queue_head(name, &head_len);
+        rdzv__out_vec(s, head, head_len);
+        rdzv__store_queue_pop(&core->store, name);
+        rdzv__store_settle(&core->store, name);
+    }
+    return RDZV__WHY_OK;
+}
+
+static int run_queue_len(struct rdzv__session *s, const uint8_t *body)
+{
+    struct rdzv__field key = rdzv__take_string(&body);
+    struct rdzv__name *name = rdzv__store_find(&s->core->store, key.data, key.len);
+    rdzv__out_depend(s);
+    rdzv__out_u64(s, name != NULL ? rdzv__name_queue_len(name) : 0);
+    return RDZV__WHY_OK;
+}
+
+static int run_list_keys(struct rdzv__session *s, const uint8_t *body)
+{
+    (void)body;
+    rdzv__out_depend(s);
+    rdzv__out_u64(s, s->core->store.keys);
+    struct rdzv__name *name = rdzv__store_first(&s->core->store);
+    for (; name != NULL && s->state != RDZV__SESSION_FAILED; name = rdzv__name_next(name)) {
+        struct rdzv__field text = name_field(name);
+        if (rdzv__name_has_key(name))
+            rdzv__out_vec(s, text.data, text.len);
+    }
+    return RDZV__WHY_OK;
+}
+
+static int run_barrier(struct rdzv__session *s, const uint8_t *body)
+{
+    struct rdzv__core *core = s->core;
+    struct rdzv__field key = rdzv__take_string(&body);
+    int64_t world_size = (int64_t)rdzv__take_u64(&body);
+    struct rdzv__name *name = rdzv__store_name(&core->store, key.data, key.len);
+    if (name == NULL)
+        return core->store.why;
+    int64_t count = 0;
+    int why = add(core, name, 1, &count);
+    seal_record(core);
+    if (why == RDZV__WHY_OK && count < world_size) {
+        why = rdzv__wait_name(s, name);
+    } else if (why == RDZV__WHY_OK) {
+        rdzv__out_depend(s);
+        rdzv__out_u8(s, 0);
+        rdzv__wake_all(name);
+    }
+    rdzv__store_settle(&core->store, name);
+    return why;
+}
+
+static op_fn *const ops[RDZV__OP_COUNT] = {
+    [RDZV__OP_VALIDATE] = run_validate,       [RDZV__OP_SET] = run_set,
+    [RDZV__OP_COMPARE_SET] = run_compare_set, [RDZV__OP_GET] = run_get,
+    [RDZV__OP_ADD] = run_add,                 [RDZV__OP_CHECK] = run_check,
+    [RDZV__OP_WAIT] = run_wait,               [RDZV__OP_GETNUMKEYS] = run_getnumkeys,
+    [RDZV__OP_DELETE_KEY] = run_delete_key,   [RDZV__OP_APPEND] = run_append,
+    [RDZV__OP_MULTI_GET] = run_multi_get,     [RDZV__OP_MULTI_SET] = run_multi_set,
+    [RDZV__OP_CANCEL_WAIT] = run_cancel_wait, [RDZV__OP_PING] = run_ping,
+    [RDZV__OP_QUEUE_PUSH] = run_queue_push,   [RDZV__OP_QUEUE_POP] = run_queue_pop,
+    [RDZV__OP_QUEUE_LEN] = run_queue_len,     [RDZV__OP_LIST_KEYS] = run_list_keys,
+    [RDZV__OP_BARRIER] = run_barrier,
+};
+
+int rdzv__op_run(struct rdzv__session *s, uint8_t op, const uint8_t *body)
+{
+    s->core->requests++;
+    return ops[op](s, body);
+}

@@ -1,0 +1,39 @@
+/* out.h: replies of a session, appended by the requests. Inside the core only. */
+#ifndef RDZV_CORE_OUT_H
+#define RDZV_CORE_OUT_H
+
+#include "core/core.h"
+
+/* What follows depends on the store as it is now, so on the newest record. */
+void rdzv__out_depend(struct rdzv__session *s);
+/* Appends reply bytes. Fails the session when memory or its patience is out. */
+void rdzv__out_bytes(struct rdzv__session *s, const void *bytes, size_t len);
+void rdzv__out_u8(struct rdzv__session *s, uint8_t v);
+void rdzv__out_u64(struct rdzv__session *s, uint64_t v);
+/* u64 length, then the bytes. */
+void rdzv__out_vec(struct rdzv__session *s, const uint8_t *bytes, size_t len);
+
+/* Forgets all output. */
+void rdzv__out_clear(struct rdzv__session *s);
+/* Lets go of the marks that `persisted` has overtaken. */
+void rdzv__out_release(struct rdzv__session *s);
+void rdzv__out_free_spare(struct rdzv__core *core);
+
+/* Puts the session on the ready list. */
+static inline void rdzv__session_ready(struct rdzv__session *s)
+{
+    if (queue_empty(&s->ready))
+        queue_push(&s->core->ready, &s->ready);
+}
+
+/* Ends the session at once, with its output. The first reason stays. */
+static inline void rdzv__session_fail(struct rdzv__session *s, int why)
+{
+    if (s->state == RDZV__SESSION_FAILED)
+        return;
+    s->state = RDZV__SESSION_FAILED;
+    s->why = (uint8_t)why;
+    rdzv__session_ready(s);
+}
+
+#endif

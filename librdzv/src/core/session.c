@@ -1,0 +1,148 @@
+/*
+ * session.c: one connection as the core sees it: bytes in, requests out, one at a time and in
+ * order. Invariant: `pending` holds only the start of the one request that has not come in whole,
+ * and grows with the bytes that came, never with what they announce. Requests that are whole run
+ * straight from the shell's buffer.
+ */
+#include "core/core.h"
+
+#include "core/ops.h"
+#include "core/out.h"
+#include "core/wait.h"
+
+#include <string.h>
+
+enum { FIRST_PENDING = 256, OUTPUT_PER_FEED = 262144 };
+
+void rdzv__session_open(struct rdzv__session *s, struct rdzv__core *core)
+{
+    memset(s, 0, sizeof *s);
+    s->core = core;
+    queue_init(&s->ready);
+    queue_init(&s->held);
+}
+
+static void drop_pending(struct rdzv__session *s)
+{
+    rdzv__free(s->core->options.allocator, s->pending);
+    s->pending = NULL;
+    s->pending_len = 0;
+    s->pending_cap = 0;
+}
+
+void rdzv__session_close(struct rdzv__session *s)
+{
+    rdzv__wait_drop(s);
+    rdzv__out_clear(s);
+    drop_pending(s);
+    queue_remove(&s->ready);
+}
+
+void rdzv__session_eof(struct rdzv__session *s)
+{
+    if (s->state != RDZV__SESSION_OPEN)
+        return;
+    rdzv__wait_drop(s);
+    drop_pending(s);
+    s->state = RDZV__SESSION_ENDING;
+    rdzv__session_ready(s);
+}
+
+static void refuse(struct rdzv__session *s, int why)
+{
+    rdzv__wait_drop(s);
+    drop_pending(s);
+    if (s->state != RDZV__SESSION_OPEN)
+        return;
+    s->state = RDZV__SESSION_REFUSED;
+    s->why = (uint8_t)why;
+    rdzv__session_ready(s);
+}
+
+/* Room for `more` further bytes of the pending request. */
+static int grow_pending(struct rdzv__session *s, size_t more)
+{
+    size_t wanted = s->pending_len + more;
+    if (wanted <= s->pending_cap)
+        return RDZV__WHY_OK;
+    size_t cap = 2 * s->pending_cap > wanted ? 2 * s->pending_cap : wanted;
+    if (cap < FIRST_PENDING)
+        cap = FIRST_PENDING;
+    const rdzv_allocator *a = s->core->options.allocator;
+    uint8_t *block = rdzv__alloc(a, cap);
+    if (block == NULL)
+        return RDZV__WHY_NO_MEMORY;
+    if (s->pending_len > 0)
+        memcpy(block, s->pending, s->pending_len);
+    rdzv__free(a, s->pending);
+    s->pending = block;
+    s->pending_cap = cap;
+    return RDZV__WHY_OK;
+}
+
+static int keep(struct rdzv__session *s, const uint8_t *bytes, size_t len)
+{
+    int why = grow_pending(s, len);
+    if (why != RDZV__WHY_OK)
+        return why;
+    memcpy(s->pending + s->pending_len, bytes, len);
+    s->pending_len += len;
+    return RDZV__WHY_OK;
+}
+
+/* Scans the request at `at` and runs it when it is whole; *ret_len is its length then, else 0. */
+static int advance(struct rdzv__session *s, const uint8_t *at, size_t len, size_t *ret_len)
+{
+    *ret_len = 0;
+    int why = rdzv__scan(&s->scan, &s->dialect, &s->core->options.limits, at, len);
+    if (why != RDZV__WHY_OK || s->scan.need != 0)
+        return why;
+    *ret_len = (size_t)s->scan.pos;
+    uint8_t op = s->scan.op;
+    memset(&s->scan, 0, sizeof s->scan);
+    return rdzv__op_run(s, op, at + 1);
+}
+
+/* Takes as much as the pending request needs next, and no byte of the request after it. */
+static int feed_pending(struct rdzv__session *s, const uint8_t *bytes, size_t len, size_t *ret_used)
+{
+    uint64_t wanted = s->scan.need - s->pending_len;
+    *ret_used = wanted < len ? (size_t)wanted : len;
+    int why = keep(s, bytes, *ret_used);
+    if (why != RDZV__WHY_OK || s->pending_len < s->scan.need)
+        return why;
+    size_t request_len;
+    why = advance(s, s->pending, s->pending_len, &request_len);
+    if (request_len > 0)
+        drop_pending(s);
+    return why;
+}
+
+size_t rdzv__session_feed(struct rdzv__session *s, const uint8_t *bytes, size_t len)
+{
+    uint64_t stop = s->out_made + OUTPUT_PER_FEED;
+    size_t used = 0;
+    while (used < len && s->out_made < stop) {
+        if (s->state != RDZV__SESSION_OPEN)
+            return len;
+        /* The client has stopped waiting when it sends anything else, be it CANCEL_WAIT. */
+        rdzv__wait_drop(s);
+        size_t part;
+        int why;
+        if (s->pending_len > 0) {
+            why = feed_pending(s, bytes + used, len - used, &part);
+        } else {
+            why = advance(s, bytes + used, len - used, &part);
+            if (why == RDZV__WHY_OK && part == 0) {
+                part = len - used;
+                why = keep(s, bytes + used, part);
+            }
+        }
+        if (why != RDZV__WHY_OK) {
+            refuse(s, why);
+            return len;
+        }
+        used += part;
+    }
+    return used;
+}

@@ -1,0 +1,70 @@
+/*
+ * store.h: names with their keys, queues and waiter lists. A key and a queue of one name live side
+ * by side. Functions that need memory answer RDZV__WHY_OK, RDZV__WHY_STORE_FULL or
+ * RDZV__WHY_NO_MEMORY; after a failure nothing has changed.
+ */
+#ifndef RDZV_CORE_STORE_H
+#define RDZV_CORE_STORE_H
+
+#include "alloc.h"
+#include "core/why.h"
+#include "queue.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct rdzv__store {
+    const rdzv_allocator *allocator;
+    uint64_t hash_seed;
+    uint64_t max_bytes;
+    uint64_t bytes;           /* allocated for the store now */
+    uint64_t keys;            /* names that have a key */
+    struct rdzv__name *names; /* hash table */
+    int why;                  /* why the last allocation failed */
+};
+
+struct rdzv__name; /* opaque but for the functions below; valid until the next settle */
+
+void rdzv__store_init(struct rdzv__store *st, const rdzv_allocator *allocator, uint64_t max_bytes,
+                      uint64_t hash_seed);
+/* No waiter may be left. */
+void rdzv__store_free(struct rdzv__store *st);
+
+/* Memory that counts against max_bytes. `size` is the one that was allocated. */
+void *rdzv__store_alloc(struct rdzv__store *st, size_t size);
+void rdzv__store_release(struct rdzv__store *st, void *ptr, size_t size);
+
+/* NULL when there is none. */
+struct rdzv__name *rdzv__store_find(struct rdzv__store *st, const uint8_t *key, size_t len);
+/* Finds or creates; NULL is a failure, see st->why. To be settled when done. */
+struct rdzv__name *rdzv__store_name(struct rdzv__store *st, const uint8_t *key, size_t len);
+/* Forgets a name that has no key, no queue and no waiter. */
+void rdzv__store_settle(struct rdzv__store *st, struct rdzv__name *name);
+
+/* In creation order, also names without a key. NULL at the end. */
+struct rdzv__name *rdzv__store_first(struct rdzv__store *st);
+struct rdzv__name *rdzv__name_next(struct rdzv__name *name);
+
+const uint8_t *rdzv__name_text(const struct rdzv__name *name, size_t *ret_len);
+struct queue *rdzv__name_waiters(struct rdzv__name *name);
+int rdzv__name_has_key(const struct rdzv__name *name);
+/* Present for CHECK and WAIT: has a key or a queue that is not empty. */
+int rdzv__name_ready(const struct rdzv__name *name);
+/* Of a name without a key: empty. Borrowed until the name changes. */
+const uint8_t *rdzv__name_value(const struct rdzv__name *name, size_t *ret_len);
+uint64_t rdzv__name_queue_len(const struct rdzv__name *name);
+
+/* *ret_changed = 0 when the name had exactly this value. */
+int rdzv__store_put(struct rdzv__store *st, struct rdzv__name *name, const uint8_t *value,
+                    size_t len, int *ret_changed);
+int rdzv__store_append(struct rdzv__store *st, struct rdzv__name *name, const uint8_t *value,
+                       size_t len);
+void rdzv__store_remove(struct rdzv__store *st, struct rdzv__name *name);
+
+int rdzv__store_queue_push(struct rdzv__store *st, struct rdzv__name *name, const uint8_t *value,
+                           size_t len);
+/* First element of a queue that is not empty; borrowed until it is popped. */
+const uint8_t *rdzv__name_queue_head(const struct rdzv__name *name, size_t *ret_len);
+void rdzv__store_queue_pop(struct rdzv__store *st, struct rdzv__name *name);
+
+#endif

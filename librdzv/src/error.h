@@ -1,0 +1,11 @@
+/* error.h: fills a caller's rdzv_error. */
+#ifndef RDZV_SRC_ERROR_H
+#define RDZV_SRC_ERROR_H
+
+#include "rdzv.h"
+
+/* Returns `code`, so that a failing function can end with it. `err` may be NULL. */
+__attribute__((format(printf, 4, 5))) int rdzv__fail(rdzv_error *err, int code, int sys_errno,
+                                                     const char *format, ...);
+
+#endif

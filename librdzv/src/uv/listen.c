@@ -1,0 +1,255 @@
+/*
+ * listen.c: the listening socket. Owns its descriptor from a successful bind to close. Accepted
+ * sockets inherit TCP_NODELAY and keep-alive from it. When the process or the system is out of
+ * descriptors, accepting pauses and comes back by itself; clients wait in the backlog meanwhile.
+ * Looks up no names.
+ */
+#include "error.h"
+#include "uv/server.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    ACCEPTS_PER_EVENT = 128,
+    PAUSE_MS = 100,
+    KEEPALIVE_IDLE_S = 60,
+    KEEPALIVE_INTERVAL_S = 15,
+    KEEPALIVE_PROBES = 4
+};
+
+uint16_t rdzv__address_text(const struct sockaddr_storage *addr, char *ret, size_t size)
+{
+    char host[INET6_ADDRSTRLEN] = "?";
+    if (addr->ss_family == AF_INET6) {
+        const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)addr;
+        uint16_t port = ntohs(in6->sin6_port);
+        inet_ntop(AF_INET6, &in6->sin6_addr, host, sizeof host);
+        snprintf(ret, size, "[%s]:%u", host, port);
+        return port;
+    }
+    const struct sockaddr_in *in = (const struct sockaddr_in *)addr;
+    uint16_t port = addr->ss_family == AF_INET ? ntohs(in->sin_port) : 0;
+    if (addr->ss_family == AF_INET)
+        inet_ntop(AF_INET, &in->sin_addr, host, sizeof host);
+    snprintf(ret, size, "%s:%u", host, port);
+    return port;
+}
+
+/* Numeric forms only. Returns 0 when `host` is none. */
+static int parse_host(const char *host, uint16_t port, struct sockaddr_storage *ret,
+                      socklen_t *ret_len)
+{
+    char text[INET6_ADDRSTRLEN + 24];
+    size_t len = strlen(host);
+    if (len >= 2 && host[0] == '[' && host[len - 1] == ']') {
+        host++;
+        len -= 2;
+    }
+    if (len == 0 || len >= sizeof text)
+        return 0;
+    memcpy(text, host, len);
+    text[len] = '\0';
+    struct addrinfo hints = {.ai_family = AF_UNSPEC,
+                             .ai_socktype = SOCK_STREAM,
+                             .ai_flags = AI_NUMERICHOST | AI_PASSIVE};
+    struct addrinfo *found = NULL;
+    const char *name = strcmp(text, "localhost") == 0 ? "127.0.0.1" : text;
+    if (strcmp(text, "*") == 0)
+        name = "::";
+    if (getaddrinfo(name, NULL, &hints, &found) != 0)
+        return 0;
+    memset(ret, 0, sizeof *ret);
+    memcpy(ret, found->ai_addr, found->ai_addrlen);
+    *ret_len = found->ai_addrlen;
+    freeaddrinfo(found);
+    if (ret->ss_family == AF_INET6)
+        ((struct sockaddr_in6 *)ret)->sin6_port = htons(port);
+    else
+        ((struct sockaddr_in *)ret)->sin_port = htons(port);
+    return 1;
+}
+
+static int fail_listen(rdzv_error *err, int error, const char *step, const char *address)
+{
+    int code = RDZV_EIO;
+    if (error == EADDRINUSE)
+        code = RDZV_EADDRINUSE;
+    else if (error == EADDRNOTAVAIL || error == ENODEV)
+        code = RDZV_EADDRNOTAVAIL;
+    else if (error == EACCES || error == EPERM)
+        code = RDZV_EACCES;
+    return rdzv__fail(err, code, error, "%s %s: %s", step, address, strerror(error));
+}
+
+/* Returns the bound socket, or -1 with errno. */
+static int bind_new(const struct sockaddr_storage *addr, socklen_t len)
+{
+    int fd = socket(addr->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -1;
+    int on = 1;
+    int off = 0;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (addr->ss_family == AF_INET6)
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    if (bind(fd, (const struct sockaddr *)addr, len) == 0)
+        return fd;
+    int error = errno;
+    close(fd);
+    errno = error;
+    return -1;
+}
+
+static int bind_host(struct rdzv__listener *l, const rdzv_server_options *opt, rdzv_error *err)
+{
+    struct sockaddr_storage addr;
+    socklen_t len;
+    if (!parse_host(opt->host, opt->port, &addr, &len))
+        return rdzv__fail(err, RDZV_EINVAL, 0,
+                          "listen on \"%.80s\": not a numeric IPv4 or IPv6 address, \"localhost\" "
+                          "or \"*\"; names are not looked up",
+                          opt->host);
+    char text[sizeof l->address];
+    rdzv__address_text(&addr, text, sizeof text);
+    l->fd = bind_new(&addr, len);
+    if (l->fd < 0 && errno == EAFNOSUPPORT && strcmp(opt->host, "*") == 0) {
+        parse_host("0.0.0.0", opt->port, &addr, &len); /* a kernel without IPv6 */
+        rdzv__address_text(&addr, text, sizeof text);
+        l->fd = bind_new(&addr, len);
+    }
+    return l->fd >= 0 ? RDZV_OK : fail_listen(err, errno, "bind to", text);
+}
+
+/* A socket of the caller's: checked, but not closed when it does not fit. */
+static int adopt(struct rdzv__listener *l, int fd, rdzv_error *err)
+{
+    int type = 0;
+    socklen_t len = sizeof type;
+    if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) != 0)
+        return rdzv__fail(err, RDZV_EINVAL, errno, "listen_fd %d is not a socket: %s", fd,
+                          strerror(errno));
+    struct sockaddr_storage addr = {0};
+    len = sizeof addr;
+    if (getsockname(fd, (struct sockaddr *)&addr, &len) != 0)
+        return rdzv__fail(err, RDZV_EINVAL, errno, "address of listen_fd %d: %s", fd,
+                          strerror(errno));
+    char text[sizeof l->address];
+    if (type != SOCK_STREAM || (addr.ss_family != AF_INET && addr.ss_family != AF_INET6) ||
+        rdzv__address_text(&addr, text, sizeof text) == 0)
+        return rdzv__fail(err, RDZV_EINVAL, 0,
+                          "listen_fd %d is not a TCP socket that is bound to a port", fd);
+    l->fd = fd;
+    return RDZV_OK;
+}
+
+int rdzv__listener_bind(struct rdzv__listener *l, const rdzv_server_options *opt, rdzv_error *err)
+{
+    l->fd = -1;
+    int code = opt->listen_fd >= 0 ? adopt(l, opt->listen_fd, err) : bind_host(l, opt, err);
+    if (code != RDZV_OK)
+        return code;
+    int on = 1;
+    int idle = KEEPALIVE_IDLE_S;
+    int interval = KEEPALIVE_INTERVAL_S;
+    int probes = KEEPALIVE_PROBES;
+    setsockopt(l->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    setsockopt(l->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(l->fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+    setsockopt(l->fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
+    setsockopt(l->fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+    fcntl(l->fd, F_SETFD, FD_CLOEXEC);
+    struct sockaddr_storage addr = {0};
+    socklen_t len = sizeof addr;
+    int backlog = opt->backlog < INT32_MAX ? (int)opt->backlog : INT32_MAX;
+    int failed = listen(l->fd, backlog) != 0 ||
+                 getsockname(l->fd, (struct sockaddr *)&addr, &len) != 0;
+    int error = errno;
+    l->port = rdzv__address_text(&addr, l->address, sizeof l->address);
+    if (!failed)
+        return RDZV_OK;
+    /* Linux finds some conflicts only now. */
+    code = fail_listen(err, error, "listen on", opt->listen_fd >= 0 ? "listen_fd" : opt->host);
+    if (opt->listen_fd < 0)
+        close(l->fd);
+    l->fd = -1;
+    return code;
+}
+
+static void on_acceptable(uv_poll_t *poll, int status, int events);
+
+static void on_retry(uv_timer_t *timer)
+{
+    struct rdzv_server *s = timer->data;
+    uv_poll_start(&s->listener.poll, UV_READABLE, on_acceptable);
+}
+
+/* Level-triggered polling would spin as long as the cause lasts. */
+static void pause_accepting(struct rdzv_server *s, int error)
+{
+    uv_poll_stop(&s->listener.poll);
+    uv_timer_start(&s->listener.retry, on_retry, PAUSE_MS, 0);
+    rdzv__log_kind(s, RDZV__LOG_ACCEPT_PAUSED, RDZV_LOG_ERROR,
+                   "cannot accept clients on %s with %llu connected: %s; they wait until that is "
+                   "over (raise the limit of open files?)",
+                   s->listener.address, (unsigned long long)s->conn_count, strerror(error));
+}
+
+static void on_acceptable(uv_poll_t *poll, int status, int events)
+{
+    struct rdzv_server *s = poll->data;
+    (void)events;
+    if (status < 0) {
+        pause_accepting(s, -status);
+        return;
+    }
+    for (int i = 0; i < ACCEPTS_PER_EVENT; i++) {
+        int fd = accept4(s->listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd >= 0) {
+            rdzv__conn_open(s, fd);
+            continue;
+        }
+        if (errno == EAGAIN || errno == EWOULDBLOCK)
+            break;
+        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+            pause_accepting(s, errno);
+            break;
+        }
+        if (errno != EINTR && errno != ECONNABORTED)
+            rdzv__log_kind(s, RDZV__LOG_ACCEPT_FAILED, RDZV_LOG_WARN,
+                           "accepting a client on %s: %s", s->listener.address, strerror(errno));
+    }
+    rdzv__loop_publish(s);
+}
+
+int rdzv__listener_start(struct rdzv_server *s)
+{
+    struct rdzv__listener *l = &s->listener;
+    int result = uv_poll_init(s->loop, &l->poll, l->fd);
+    if (result != 0)
+        return result;
+    uv_timer_init(s->loop, &l->retry);
+    l->poll.data = s;
+    l->retry.data = s;
+    s->handles += 2;
+    return uv_poll_start(&l->poll, UV_READABLE, on_acceptable);
+}
+
+void rdzv__listener_close(struct rdzv_server *s)
+{
+    struct rdzv__listener *l = &s->listener;
+    if (l->fd < 0)
+        return;
+    uv_close((uv_handle_t *)&l->poll, rdzv__loop_handle_closed);
+    uv_close((uv_handle_t *)&l->retry, rdzv__loop_handle_closed);
+    if (l->keep_fd)
+        return;
+    close(l->fd);
+    l->fd = -1;
+}

@@ -1,0 +1,68 @@
+/*
+ * log.c: log lines of a server. On a borrowed loop the hook is called here; from the own thread
+ * lines go through the mailbox. Repeatable events are held to one line per second and kind, and the
+ * number left out is told when the second is over, so a flood of bad clients is no flood of lines.
+ */
+#include "uv/server.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+enum { LINE_BYTES = 400, WINDOW_MS = 1000 };
+
+static void emit(struct rdzv_server *s, int level, const char *line)
+{
+    if (s->log == NULL)
+        return;
+    if (!s->borrowed) {
+        rdzv__mailbox_log(&s->mailbox, level, line);
+        return;
+    }
+    s->in_callback++;
+    s->log(s->log_ctx, level, line);
+    s->in_callback--;
+}
+
+void rdzv__log(struct rdzv_server *s, int level, const char *format, ...)
+{
+    char line[LINE_BYTES];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    emit(s, level, line);
+}
+
+void rdzv__log_kind(struct rdzv_server *s, int kind, int level, const char *format, ...)
+{
+    struct rdzv__log_window *w = &s->windows[kind];
+    uint64_t now = uv_now(s->loop);
+    if (w->opened_ms != 0 && now - w->opened_ms < WINDOW_MS) {
+        w->left_out++;
+        if (!s->closing && !uv_is_active((uv_handle_t *)&s->log_timer))
+            uv_timer_start(&s->log_timer, rdzv__log_timer, WINDOW_MS, 0);
+        return;
+    }
+    w->opened_ms = now > 0 ? now : 1;
+    char line[LINE_BYTES];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    emit(s, level, line);
+}
+
+void rdzv__log_timer(uv_timer_t *timer)
+{
+    struct rdzv_server *s = timer->data;
+    for (int kind = 0; kind < RDZV__LOG_KINDS; kind++) {
+        struct rdzv__log_window *w = &s->windows[kind];
+        if (w->left_out == 0)
+            continue;
+        const char *what = kind < RDZV__WHY_COUNT ? rdzv__why_text(kind) : "accepting failed";
+        rdzv__log(s, RDZV_LOG_WARN, "%llu more like this within a second: %s",
+                  (unsigned long long)w->left_out, what);
+        w->left_out = 0;
+        w->opened_ms = uv_now(s->loop);
+    }
+}

@@ -1,0 +1,316 @@
+/*
+ * server.c: the public calls of rdzv.h for a server: options, and who may call what when. The work
+ * is done by the files beside it, on the loop's thread. Invariant: nothing but close calls back
+ * before the submitting call has returned, and every accepted operation calls back once.
+ */
+#include "error.h"
+#include "uv/server.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MIB (1024ull * 1024)
+
+enum { MAX_KEY_LIMIT = 1 << 30 }; /* key lengths are kept in 32 bits */
+
+void rdzv_server_options_init(rdzv_server_options *opt, size_t size)
+{
+    rdzv_server_options defaults = {
+        .size = size,
+        .host = "127.0.0.1",
+        .listen_fd = -1,
+        .backlog = 4096,
+        .max_key_bytes = 8192,
+        .max_value_bytes = 8 * MIB,
+        .max_request_keys = 131072,
+        .max_request_bytes = 256 * MIB,
+        .max_store_bytes = 4096 * MIB,
+        .max_unread_bytes = 256 * MIB,
+    };
+    memset(opt, 0, size);
+    memcpy(opt, &defaults, size < sizeof defaults ? size : sizeof defaults);
+}
+
+/* Copies the caller's options, whose struct may be older or newer than ours. */
+static int read_options(rdzv_server_options *ret, const rdzv_server_options *opt, rdzv_error *err)
+{
+    rdzv_server_options_init(ret, sizeof *ret);
+    if (opt == NULL || opt->size < offsetof(rdzv_server_options, host))
+        return rdzv__fail(err, RDZV_EINVAL, 0,
+                          "server options: call rdzv_server_options_init first");
+    for (size_t i = sizeof *ret; i < opt->size; i++)
+        if (((const unsigned char *)opt)[i] != 0)
+            return rdzv__fail(err, RDZV_EINVAL, 0,
+                              "server options: a field is set that version %d does not know",
+                              (int)rdzv_version());
+    memcpy(ret, opt, opt->size < sizeof *ret ? opt->size : sizeof *ret);
+    if (ret->host == NULL && ret->listen_fd < 0)
+        return rdzv__fail(err, RDZV_EINVAL, 0, "server options: neither host nor listen_fd");
+    if (ret->backlog == 0 || ret->max_key_bytes == 0 || ret->max_value_bytes == 0 ||
+        ret->max_request_keys == 0 || ret->max_request_bytes == 0 || ret->max_store_bytes == 0 ||
+        ret->max_unread_bytes == 0)
+        return rdzv__fail(err, RDZV_EINVAL, 0, "server options: backlog or a limit is 0");
+    if (ret->max_key_bytes > MAX_KEY_LIMIT)
+        return rdzv__fail(err, RDZV_EINVAL, 0, "server options: max_key_bytes is above %d",
+                          MAX_KEY_LIMIT);
+    const rdzv_allocator *a = ret->allocator;
+    if (a != NULL && (a->alloc == NULL || a->free == NULL))
+        return rdzv__fail(err, RDZV_EINVAL, 0, "server options: allocator lacks a function");
+    return RDZV_OK;
+}
+
+static uint64_t random_seed(void)
+{
+    uint64_t seed;
+    if (getrandom(&seed, sizeof seed, GRND_NONBLOCK) != (ssize_t)sizeof seed)
+        seed = uv_hrtime() * 0x9E3779B97F4A7C15ull; /* only spreads keys over buckets */
+    return seed;
+}
+
+static void init_core(struct rdzv_server *s, const rdzv_server_options *opt)
+{
+    struct rdzv__core_options options = {
+        .allocator = &s->allocator,
+        .limits = {opt->max_key_bytes, opt->max_value_bytes, opt->max_request_keys,
+                   opt->max_request_bytes},
+        .max_store_bytes = opt->max_store_bytes,
+        .max_unread_bytes = opt->max_unread_bytes,
+        .hash_seed = random_seed(),
+    };
+    rdzv__core_init(&s->core, &options);
+}
+
+static struct rdzv_server *allocate(const rdzv_server_options *opt, const rdzv_allocator *a)
+{
+    struct rdzv_server *s = rdzv__alloc(a, sizeof *s);
+    if (s == NULL)
+        return NULL;
+    memset(s, 0, sizeof *s);
+    s->allocator = *a;
+    s->read_buffer = rdzv__alloc(a, RDZV__READ_BYTES);
+    s->drained_letter = rdzv__alloc(a, sizeof *s->drained_letter);
+    if (s->read_buffer == NULL || s->drained_letter == NULL) {
+        rdzv__free(a, s->read_buffer);
+        rdzv__free(a, s->drained_letter);
+        rdzv__free(a, s);
+        return NULL;
+    }
+    s->log = opt->log;
+    s->log_ctx = opt->log_ctx;
+    s->owner = getpid();
+    s->borrowed = opt->loop != NULL;
+    s->loop = opt->loop;
+    queue_init(&s->conns);
+    init_core(s, opt);
+    return s;
+}
+
+static void release(struct rdzv_server *s)
+{
+    rdzv_allocator a = s->allocator;
+    rdzv__core_free(&s->core);
+    rdzv__free(&a, s->drained_letter);
+    rdzv__free(&a, s->read_buffer);
+    rdzv__free(&a, s);
+}
+
+/* Puts the bound server to work. On failure nothing of it is left but memory and the socket. */
+static int start(struct rdzv_server *s, rdzv_error *err)
+{
+    if (s->borrowed) {
+        int result = rdzv__loop_start(s);
+        return result == 0 ? RDZV_OK
+                           : rdzv__fail(err, RDZV_EIO, -result, "listening in the given loop: %s",
+                                        uv_strerror(result));
+    }
+    int error = rdzv__mailbox_init(&s->mailbox, &s->allocator, s->log, s->log_ctx);
+    if (error != 0)
+        return rdzv__fail(err, RDZV_EIO, error, "eventfd for the server: %s", strerror(error));
+    rdzv__log(s, RDZV_LOG_INFO, "listening on %s", s->listener.address);
+    int code = rdzv__thread_start(s, err);
+    if (code != RDZV_OK)
+        rdzv__mailbox_free(&s->mailbox);
+    return code;
+}
+
+int rdzv_server_open(rdzv_server **ret, const rdzv_server_options *opt, rdzv_error *err)
+{
+    rdzv_server_options o;
+    if (ret == NULL)
+        return rdzv__fail(err, RDZV_EINVAL, 0, "rdzv_server_open: ret is NULL");
+    int code = read_options(&o, opt, err);
+    if (code != RDZV_OK)
+        return code;
+    const rdzv_allocator *a = o.allocator != NULL ? o.allocator : &rdzv__allocator_libc;
+    struct rdzv_server *s = allocate(&o, a);
+    if (s == NULL)
+        return rdzv__fail(err, RDZV_ENOMEM, ENOMEM, "out of memory for a server");
+    code = rdzv__listener_bind(&s->listener, &o, err);
+    if (code != RDZV_OK) {
+        release(s);
+        return code;
+    }
+    code = start(s, err);
+    if (code != RDZV_OK) {
+        if (o.listen_fd < 0)
+            close(s->listener.fd);
+        release(s);
+        return code;
+    }
+    *ret = s;
+    return RDZV_OK;
+}
+
+static int check(const rdzv_server *s)
+{
+    if (s == NULL)
+        return RDZV_EINVAL;
+    return s->owner == getpid() ? RDZV_OK : RDZV_ESTATE;
+}
+
+const char *rdzv_server_address(const rdzv_server *s, uint16_t *port)
+{
+    if (port != NULL)
+        *port = s->listener.port;
+    return s->listener.address;
+}
+
+int rdzv_server_get_stats(const rdzv_server *s, rdzv_server_stats *ret)
+{
+    int code = check(s);
+    if (code != RDZV_OK)
+        return code;
+    if (ret == NULL || ret->size < sizeof ret->size)
+        return RDZV_EINVAL;
+    rdzv_server_stats now = {
+        .size = ret->size,
+        .connections = atomic_load_explicit(&s->stats.connections, memory_order_relaxed),
+        .accepted = atomic_load_explicit(&s->stats.accepted, memory_order_relaxed),
+        .refused = atomic_load_explicit(&s->stats.refused, memory_order_relaxed),
+        .requests = atomic_load_explicit(&s->stats.requests, memory_order_relaxed),
+        .keys = atomic_load_explicit(&s->stats.keys, memory_order_relaxed),
+        .store_bytes = atomic_load_explicit(&s->stats.store_bytes, memory_order_relaxed),
+        .waiting = atomic_load_explicit(&s->stats.waiting, memory_order_relaxed),
+    };
+    size_t size = ret->size;
+    memset(ret, 0, size);
+    memcpy(ret, &now, size < sizeof now ? size : sizeof now);
+    return RDZV_OK;
+}
+
+/* What the letter of a finished drain calls, on the caller's thread. */
+static void deliver_drained(void *ctx)
+{
+    struct rdzv_server *s = ctx;
+    rdzv_closed_fn drained = s->drained;
+    s->drained = NULL;
+    if (drained != NULL)
+        drained(s->drained_ctx);
+}
+
+int rdzv_server_drain(rdzv_server *s, int32_t timeout_ms, rdzv_closed_fn drained, void *ctx)
+{
+    int code = check(s);
+    if (code != RDZV_OK)
+        return code;
+    if (timeout_ms < -1)
+        return RDZV_EINVAL;
+    if (s->borrowed && s->closing)
+        return RDZV_ESTATE;
+    if (s->drain_asked)
+        return RDZV_EBUSY;
+    s->drain_asked = 1;
+    s->drained = drained;
+    s->drained_ctx = ctx;
+    if (s->borrowed) {
+        rdzv__loop_drain(s, timeout_ms);
+        return RDZV_OK;
+    }
+    s->drained_letter->call = deliver_drained;
+    s->drained_letter->ctx = s;
+    s->drain_timeout_ms = timeout_ms;
+    atomic_store(&s->drain_command, 1);
+    uv_async_send(&s->async);
+    return RDZV_OK;
+}
+
+/* For the calls that only a server with its own thread has. */
+static int check_own(const rdzv_server *s)
+{
+    int code = check(s);
+    if (code == RDZV_OK && s->borrowed)
+        code = RDZV_ENOTSUP;
+    return code;
+}
+
+int rdzv_server_fd(const rdzv_server *s)
+{
+    int code = check_own(s);
+    return code != RDZV_OK ? code : s->mailbox.fd;
+}
+
+int rdzv_server_dispatch(rdzv_server *s)
+{
+    int code = check_own(s);
+    if (code != RDZV_OK)
+        return code;
+    if (s->in_callback)
+        return RDZV_EBUSY;
+    s->in_callback++;
+    int count = rdzv__mailbox_deliver(&s->mailbox);
+    s->in_callback--;
+    return count;
+}
+
+int rdzv_server_wait(rdzv_server *s, int timeout_ms)
+{
+    int code = check_own(s);
+    if (code != RDZV_OK)
+        return code;
+    if (s->in_callback)
+        return RDZV_EBUSY;
+    struct pollfd p = {.fd = s->mailbox.fd, .events = POLLIN};
+    if (poll(&p, 1, timeout_ms) < 0 && errno != EINTR)
+        return RDZV_EIO;
+    return rdzv_server_dispatch(s);
+}
+
+void rdzv__server_finish(struct rdzv_server *s)
+{
+    s->in_callback++;
+    if (!s->borrowed)
+        rdzv__mailbox_deliver(&s->mailbox);
+    deliver_drained(s);
+    rdzv_closed_fn closed = s->closed;
+    void *ctx = s->closed_ctx;
+    if (!s->borrowed)
+        rdzv__mailbox_free(&s->mailbox);
+    release(s);
+    if (closed != NULL)
+        closed(ctx);
+}
+
+void rdzv_server_close(rdzv_server *s, rdzv_closed_fn closed, void *ctx)
+{
+    if (check(s) != RDZV_OK)
+        return; /* NULL, or a child after fork: everything here belongs to the parent */
+    if (s->in_callback) {
+        if (!s->borrowed) /* there the hook that calls us may be the log hook: it would not end */
+            rdzv__log(s, RDZV_LOG_ERROR, "rdzv_server_close was called from a callback: ignored");
+        return;
+    }
+    if (s->borrowed && s->closing)
+        return;
+    s->closed = closed;
+    s->closed_ctx = ctx;
+    if (s->borrowed) {
+        rdzv__loop_close(s);
+        return;
+    }
+    rdzv__thread_stop(s);
+    rdzv__server_finish(s);
+}
