@@ -255,6 +255,9 @@ int ckpt__layout_alias(struct ckpt__layout *l, const char *name, const char *tar
     if (names_find(l, name) != NULL)
         return ckpt__fail(err, CKPT_EINVAL, "tensor name \"%s\" is there twice",
                           ckpt__show_name(name).text);
+    if (l->alias_count == CKPT__MAX_ALIASES)
+        return ckpt__fail(err, CKPT_EINVAL, "alias \"%s\": %u aliases are there already",
+                          ckpt__show_name(name).text, CKPT__MAX_ALIASES);
     const struct ckpt__entry *e = target != NULL ? ckpt__layout_find(l, target) : NULL;
     if (e == NULL)
         return ckpt__fail(err, CKPT_EINVAL, "alias \"%s\": its target \"%s\" is not there",

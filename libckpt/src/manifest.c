@@ -18,8 +18,10 @@
 /* ------------------------------------------------------------------------------------------ */
 /* Memory for protobuf-c                                                                        */
 
-/* Two bytes of hostile input can become a hundred bytes of structs, so unpacking has a budget: far
- * above what any record that we write needs, far below what such input would take. */
+/* Two bytes of hostile input can become a hundred bytes of structs, so unpacking has a budget:
+ * above what any record that we write needs (about 17 bytes for each byte of the tightest ones;
+ * less than 1 GiB for as many tensors and aliases as there can be), far below what such input would
+ * take. */
 #define BUDGET_FACTOR 24u
 #define BUDGET_FLOOR (1u << 20)
 #define BUDGET_CEILING (1u << 30)
