@@ -209,7 +209,9 @@ static void prepare(const struct uring_engine *u, struct io_uring_sqe *sqe,
         io_uring_prep_close(sqe, io->fd);
         break;
     case CKPT__FALLOCATE:
-        io_uring_prep_fallocate(sqe, io->fd, 0, (off_t)io->off, (off_t)io->len);
+        io_uring_prep_fallocate(sqe, io->fd, 0, 0, 0);
+        sqe->off = io->off; /* signed arguments in liburing 2.3, unsigned in 2.9 */
+        sqe->addr = io->len;
         break;
     case CKPT__TRUNCATE:
         io_uring_prep_rw(OP_FTRUNCATE, sqe, io->fd, NULL, 0, io->len);
