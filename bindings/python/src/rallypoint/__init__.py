@@ -1,0 +1,20 @@
+"""Rallypoint: checkpoints and rendezvous for distributed training.
+
+`rallypoint.ckpt` saves and restores nested dicts of tensors, `rallypoint.rdzv` hosts a store.
+Neither torch nor numpy is needed to import them.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+from .errors import Error
+
+__version__ = "0.1.0"
+__all__ = ["Error", "__version__", "ckpt", "errors", "rdzv"]
+
+
+def __getattr__(name: str):
+    if name in ("ckpt", "rdzv"):
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

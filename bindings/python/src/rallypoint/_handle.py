@@ -1,0 +1,391 @@
+"""One libckpt handle: open, submit, wait for callbacks, close. Knows nothing of Python trees.
+
+A handle is driven by its own C thread; callbacks and log lines are delivered here, inside
+`dispatch`, on the caller's thread. While an operation runs, `_operations` holds it together with
+the memory that the library reads or writes, so neither can go away. A handle does not cross fork.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import logging
+import os
+import select
+from ctypes import byref, c_void_p
+from typing import Any, Callable, Iterable, Optional
+
+from . import _ffi, errors
+from ._tensors import Tensor
+from .groups import Group
+
+_log = logging.getLogger("rallypoint.ckpt")
+_LEVELS = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG, 5)
+
+
+class Operation:
+    """Something accepted by the library that calls back exactly once."""
+
+    def __init__(self, keep: Any = None) -> None:
+        self.staged = False
+        self.done = False
+        self.error: Optional[errors.Error] = None
+        self.result: Any = None
+        self.keep = keep
+        self.ident = next(_idents)
+        _operations[self.ident] = self
+
+    def forget(self) -> None:
+        """The library has not accepted it, or is closed."""
+        _operations.pop(self.ident, None)
+
+    def value(self) -> Any:
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+
+_idents = itertools.count(1)  # 0 would arrive as None
+_operations: dict[int, Operation] = {}
+_interrupts: list[BaseException] = []  # raised by a signal handler inside a callback
+
+
+def _uninterrupted(body: Callable) -> Callable:
+    """Callbacks cannot raise into C: what a signal handler raises there waits for `dispatch`."""
+
+    def callback(*arguments: Any) -> None:
+        try:
+            body(*arguments)
+        except Exception:
+            _log.exception("callback failed")
+        except BaseException as interrupt:
+            _interrupts.append(interrupt)
+            body(*arguments)
+
+    return callback
+
+
+def _finish(ident: int, result: Any, read: Callable[[], Any]) -> None:
+    operation = _operations.get(ident)
+    if operation is None:
+        return
+    code = result.contents.code
+    if code == 0:
+        operation.result = read()
+    else:
+        operation.error = error_of(result.contents)
+    operation.done = True
+    del _operations[ident]
+
+
+@_ffi.ckpt_staged_fn
+@_uninterrupted
+def _on_staged(ident: int) -> None:
+    operation = _operations.get(ident)
+    if operation is not None:
+        operation.staged = True
+
+
+@_ffi.ckpt_saved_fn
+@_uninterrupted
+def _on_saved(ident: int, saved: Any, result: Any) -> None:
+    _finish(ident, result, lambda: _copy(saved.contents))
+
+
+@_ffi.ckpt_opened_fn
+@_uninterrupted
+def _on_opened(ident: int, load: int, result: Any) -> None:
+    _finish(ident, result, lambda: load)
+
+
+@_ffi.ckpt_loaded_fn
+@_uninterrupted
+def _on_loaded(ident: int, result: Any) -> None:
+    _finish(ident, result, lambda: True)
+
+
+@_ffi.ckpt_log_fn
+@_uninterrupted
+def _on_log(_: int, level: int, line: bytes) -> None:
+    _log.log(_LEVELS[level] if 0 <= level < len(_LEVELS) else logging.DEBUG,
+             "%s", line.decode(errors="replace"))
+
+
+def _copy(struct: Any) -> dict[str, Any]:
+    values = ((name, getattr(struct, name)) for name, *_ in struct._fields_)
+    return {name: bytes(value) if isinstance(value, ctypes.Array) else value
+            for name, value in values}
+
+
+def error_of(error: Any) -> errors.Error:
+    return errors.from_ckpt(error.code, error.text.decode(errors="replace"), error.sys_errno)
+
+
+class Handle:
+    """An open root. Every method but `close` raises StateError once closed or after fork."""
+
+    def __init__(
+        self,
+        root: str,
+        *,
+        group: Optional[Group] = None,
+        engine: str = "auto",
+        staging_bytes: Optional[int] = None,
+        block_bytes: Optional[int] = None,
+        timeout: Optional[float] = None,
+        generation: int = 0,
+        run_id: str = "",
+    ) -> None:
+        self.root = root
+        self.rank = group.rank if group else 0
+        self.world_size = group.world_size if group else 1
+        self._pid = os.getpid()
+        self._pointer: Optional[int] = None
+        self._group = group
+        self._aborting = False
+        self._lib = _ffi.ckpt()
+        options = _ffi.ckpt_options()
+        self._lib.ckpt_options_init(byref(options), ctypes.sizeof(options))
+        if engine not in _ffi.CKPT_ENGINES:
+            raise _invalid(f"engine {engine!r} is not one of {', '.join(_ffi.CKPT_ENGINES)}")
+        options.root = _path_bytes(root)
+        options.drive = _ffi.CKPT_DRIVE_THREAD
+        options.engine = _ffi.CKPT_ENGINES[engine]
+        options.generation = _ranged("generation", generation, 0, 2**64)
+        options.run_id = run_id.encode()
+        options.log = _on_log
+        if staging_bytes is not None:
+            options.staging_bytes = _ranged("staging_bytes", staging_bytes, 1, 2**63)
+        if block_bytes is not None:
+            options.block_bytes = _ranged("block_bytes", block_bytes, 1, 2**32)
+        if timeout is not None:
+            options.timeout_ms = _ranged("timeout in ms", int(timeout * 1000), 1, 2**31)
+        self._open(options)
+
+    def _open(self, options: Any) -> None:
+        self._board: Any = None  # callbacks of a Python group, alive until close has returned
+        if self._group is not None:
+            table, self._board = self._group._table(self._lib)
+            options.group = ctypes.pointer(table)
+        pointer = c_void_p()
+        self._checked(self._lib.ckpt_open, byref(pointer), byref(options))
+        self._pointer = pointer.value
+        self._poll = select.poll()
+        self._poll.register(self._lib.ckpt_fd(self._pointer), select.POLLIN)
+
+    # -- calls ---------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        if self._pid != os.getpid():
+            raise errors.from_ckpt(
+                errors.CKPT_CODE["ESTATE"],
+                f"{self.root} was opened by process {self._pid} and cannot be used in its child "
+                f"{os.getpid()}: open it again after fork",
+            )
+        if self._pointer is None:
+            raise errors.from_ckpt(errors.CKPT_CODE["ESTATE"], f"{self.root} is closed")
+
+    def _checked(self, function: Callable, *arguments: Any) -> int:
+        """Calls a function whose last argument is a ckpt_error."""
+        error = _ffi.ckpt_error()
+        code = function(*arguments, byref(error))
+        if code < 0:
+            raise self._explain(errors.from_ckpt(code, error.text.decode(errors="replace"),
+                                                 error.sys_errno))
+        return code
+
+    def _explain(self, error: errors.Error) -> errors.Error:
+        """Adds what a group of Python callbacks raised, which C cannot carry."""
+        failure = self._group._take_failure() if self._group is not None else None
+        if failure is not None:
+            error.__cause__ = failure
+        return error
+
+    def dispatch(self) -> None:
+        self._lib.ckpt_dispatch(self._pointer)
+        if _interrupts:
+            raise _interrupts.pop()
+
+    def wait(self, operation: Operation, *, staged: bool = False) -> None:
+        """Until the operation is done, or its buffers are free; signal handlers run meanwhile."""
+        self.check()
+        self.dispatch()
+        while not (operation.done or (staged and operation.staged)):
+            self._poll.poll()
+            self.dispatch()
+        if operation.error is not None:
+            self._explain(operation.error)
+
+    def wait_or_close(self, operation: Operation, *, staged: bool = False) -> None:
+        """`wait`, for buffers that the caller may touch as soon as this returns or raises.
+
+        An interrupt closes the handle: only then has the library let go of the buffers.
+        """
+        try:
+            self.wait(operation, staged=staged)
+        except BaseException:
+            self.close()
+            raise
+
+    # -- save ----------------------------------------------------------------------------------
+
+    def begin(self, step: int) -> int:
+        self.check()
+        save = c_void_p()
+        self._checked(self._lib.ckpt_save_begin, byref(save), self._pointer, step)
+        assert save.value is not None
+        return save.value
+
+    def put(self, save: int, name: str, tensor: Tensor) -> None:
+        struct = _tensor_struct(name.encode(), tensor)
+        self._checked(self._lib.ckpt_save_put, save, byref(struct))
+
+    def alias(self, save: int, name: str, target: str) -> None:
+        self._checked(self._lib.ckpt_save_alias, save, name.encode(), target.encode())
+
+    def note(self, save: int, note: bytes) -> None:
+        self._checked(self._lib.ckpt_save_note, save, note, len(note))
+
+    def commit(self, save: int, keep: Any) -> Operation:
+        operation = Operation(keep)
+        code = self._lib.ckpt_save_commit(save, _on_staged, _on_saved, operation.ident)
+        if code < 0:
+            operation.forget()
+            raise errors.from_ckpt(code)
+        return operation
+
+    def abort(self, save: int, reason: str) -> None:
+        self._lib.ckpt_save_abort(save, " ".join(reason.split()).encode(errors="replace"))
+        self._aborting = self.world_size > 1
+
+    # -- load ----------------------------------------------------------------------------------
+
+    def open_load(
+        self,
+        *,
+        step: Optional[int] = None,
+        older_than: Optional[tuple[int, int]] = None,
+        alone: bool = False,
+        file: Optional[str] = None,
+    ) -> Operation:
+        self.check()
+        options = _ffi.ckpt_load_options()
+        self._lib.ckpt_load_options_init(byref(options), ctypes.sizeof(options))
+        if step is not None:
+            options.step = _ranged("step", step, 0, 2**63)
+        if file is not None:
+            options.file = _path_bytes(file)
+        options.alone = alone
+        if older_than is not None:
+            options.has_older_than = 1
+            options.older_generation, options.older_sequence = older_than
+        operation = Operation(options)
+        try:
+            self._checked(self._lib.ckpt_load_open, self._pointer, byref(options), _on_opened,
+                          operation.ident)
+        except BaseException:
+            operation.forget()
+            raise
+        return operation
+
+    def info(self, load: int) -> dict[str, Any]:
+        return _copy(self._lib.ckpt_load_info(load).contents)
+
+    def entries(self, load: int, shard: int) -> Iterable[tuple[str, int, tuple, Optional[str]]]:
+        """(name, dtype, shape, name of the tensor that it is an alias of) of a shard."""
+        count = self._lib.ckpt_load_count(load, shard)
+        if count < 0:
+            raise errors.from_ckpt(count, f"shard {shard} is not in the checkpoint")
+        tensor = _ffi.ckpt_tensor()
+        self._lib.ckpt_tensor_init(byref(tensor), ctypes.sizeof(tensor))
+        target = ctypes.c_char_p()
+        for index in range(count):
+            code = self._lib.ckpt_load_at(load, shard, index, byref(tensor), byref(target))
+            if code < 0:
+                raise errors.from_ckpt(code)
+            shape = tuple(tensor.shape[: tensor.ndim]) if tensor.ndim else ()
+            yield (tensor.name.decode(), tensor.dtype, shape,
+                   target.value.decode() if target.value is not None else None)
+
+    def load_note(self, load: int, shard: int) -> bytes:
+        pointer, length = c_void_p(), ctypes.c_size_t()
+        code = self._lib.ckpt_load_note(load, shard, byref(pointer), byref(length))
+        if code < 0:
+            raise errors.from_ckpt(code, f"shard {shard} is not in the checkpoint")
+        return ctypes.string_at(pointer.value, length.value) if length.value else b""
+
+    def get(self, load: int, shard: int, name: str, tensor: Tensor) -> None:
+        struct = _tensor_struct(name.encode(), tensor)
+        self._checked(self._lib.ckpt_load_get, load, shard, byref(struct))
+
+    def start(self, load: int, keep: Any) -> Operation:
+        operation = Operation(keep)
+        try:
+            self._checked(self._lib.ckpt_load_start, load, _on_loaded, operation.ident)
+        except BaseException:
+            operation.forget()
+            raise
+        return operation
+
+    def close_load(self, load: int) -> None:
+        if self._pointer is not None:  # else ckpt_close has freed it
+            self._lib.ckpt_load_close(load)
+
+    # -- end -----------------------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        return self._pointer is None or self._pid != os.getpid()
+
+    def flush_abort(self) -> None:
+        """Waits until the other ranks know of an abort, or its deadline has passed.
+
+        An abort has no callback of its own; what is asked for after it comes after it.
+        """
+        if self._aborting and not self.closed:
+            self._aborting = False
+            operation = self.open_load(alone=True)
+            self.wait(operation)
+            if operation.result:
+                self.close_load(operation.result)
+
+    def close(self) -> None:
+        """Cancels what runs, lets go of every buffer. In a child after fork: does nothing."""
+        if self.closed:
+            return
+        pointer, self._pointer = self._pointer, None
+        self._lib.ckpt_close(pointer)
+        self._board = None
+
+
+def _tensor_struct(name: bytes, tensor: Tensor) -> Any:
+    ndim = len(tensor.shape)
+    dims = ctypes.c_int64 * ndim
+    struct = _ffi.ckpt_tensor(
+        size=ctypes.sizeof(_ffi.ckpt_tensor),
+        name=name,
+        dtype=tensor.dtype,
+        ndim=ndim,
+        data=tensor.pointer,
+    )
+    struct.shape = dims(*tensor.shape)
+    if tensor.strides_bytes is not None:
+        struct.strides_bytes = dims(*tensor.strides_bytes)
+    return struct
+
+
+def _path_bytes(path: str) -> bytes:
+    encoded = os.fsencode(path)
+    if b"\0" in encoded:
+        raise _invalid(f"path {path!r} has a NUL character")
+    return encoded
+
+
+def _ranged(name: str, value: int, low: int, end: int) -> int:
+    if not low <= value < end:
+        raise _invalid(f"{name} {value} is out of range")
+    return value
+
+
+def _invalid(text: str) -> errors.Error:
+    return errors.from_ckpt(errors.CKPT_CODE["EINVAL"], text)

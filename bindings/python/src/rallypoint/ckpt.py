@@ -1,0 +1,688 @@
+"""Checkpoints of nested dicts of tensors: atomic over all ranks, verified on restore.
+
+    from rallypoint import ckpt
+
+    with ckpt.Checkpointer("/data/run7") as saver:
+        found = saver.latest()
+        if found:
+            restored = saver.load()
+            model.load_state_dict(restored.state["model"])
+        for step in range(found.step + 1 if found else 0, steps):
+            train_one_step()
+            saver.save(step, {"model": model.state_dict(), "optim": optim.state_dict()})
+
+A tree may hold torch tensors of any plain dtype, numpy arrays, int, float, bool, None, str, bytes,
+lists, tuples, dicts with str, int, float, bool or None keys, and collections.Counter. OrderedDict
+comes back as dict, torch.Size as tuple, a numpy scalar as a 0-dim array, bytes as bytes. Whatever
+a tensor's device, memory layout and requires_grad were, it comes back on the CPU, in C order,
+without grad (or in your own tensor, see `into`). Tensors that are the same memory seen alike (tied
+weights) are written once and come back as one object. Nothing is ever pickled or executed.
+
+Errors are subclasses of `rallypoint.Error`, see `rallypoint.errors`; a value that cannot be saved
+is a TypeError that names its key path.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import dataclasses
+import datetime
+import logging
+import operator
+import os
+import threading
+import warnings
+import weakref
+from typing import Any, Iterator, Optional, Union
+
+from . import _ffi, _tensors, _tree, errors
+from ._handle import Handle, Operation
+from .groups import DirGroup, Group, TorchGroup, resolve
+
+__all__ = [
+    "Checkpoint",
+    "Checkpointer",
+    "DirGroup",
+    "Group",
+    "Info",
+    "Saved",
+    "TorchGroup",
+    "latest",
+    "load",
+    "load_file",
+    "save",
+]
+
+_ffi.ckpt()  # a missing or wrong library is an error of this import
+
+_log = logging.getLogger("rallypoint")
+_Path = Union[str, "os.PathLike[str]"]
+_LOOK = {"staging_bytes": 2 << 20, "block_bytes": 1 << 20}  # enough to read records
+
+
+@dataclasses.dataclass(frozen=True)
+class Saved:
+    """A save that is durable and acknowledged by all ranks."""
+
+    step: int
+    sequence: int  # grows by one with each checkpoint of a root
+    generation: int
+    path: str  # directory of the checkpoint
+    shard_bytes: int  # this rank's file
+    staged_s: float  # seconds from commit until the tensors were free again
+    written_s: float  # until the last block was written
+    synced_s: float  # until this rank's shard and index were durable
+    committed_s: float  # until all ranks acknowledged
+
+
+@dataclasses.dataclass(frozen=True)
+class Info:
+    """A committed checkpoint."""
+
+    step: int
+    sequence: int
+    generation: int
+    world_size: int  # ranks that saved it
+    path: str
+    run_id: str
+    saved_at: datetime.datetime  # by the writer's clock, UTC; information only
+    digest: str  # identity of the checkpoint: 32 hex digits
+    parent: Optional[str]  # digest of the checkpoint that its run resumed from
+    skipped: tuple[str, ...]  # newer checkpoints that were there but could not be read, and why
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint(Info):
+    """A checkpoint that was loaded, every byte of it verified."""
+
+    state: Any = dataclasses.field(repr=False)
+    local: Any = dataclasses.field(repr=False)  # what this rank gave as `local`, or None
+
+
+class Checkpointer:
+    """One root of checkpoints, open for saving and loading.
+
+    Keeps its memory and its thread from save to save, and lets training go on while a save is
+    written. Use it as a context manager, or call `close`: what a background save reports last is
+    raised there. All ranks make, call and close it in the same order.
+
+    Args:
+        root: directory of the checkpoints; made if its parent exists.
+        group: how ranks agree. "auto": torch.distributed, when it is initialised with more than
+            one rank, else alone. None: this process is alone. Or a DirGroup or TorchGroup.
+        engine: "auto", "uring" (io_uring or fail) or "sync" (plain system calls).
+        staging_bytes: host memory for copies of tensors on their way to disk, default 64 MiB. A
+            bigger shard flows through it, then `save` returns when the last part was copied.
+        timeout: seconds that a wait for other ranks may take, default that of libckpt.
+        generation: fencing number of this run. A run with a lower one can no longer save here.
+        run_id: recorded in each checkpoint.
+        strict: True raises what a background save failed with, at the next call and at close.
+            False only logs it and keeps it in `last_error`, so that training goes on.
+
+    Raises:
+        InvalidArgument: an option is wrong, or root is a file.
+        AccessDenied, IOFailed, OutOfMemory, NotSupported: it cannot be opened; the text says why.
+    """
+
+    _handle: Optional[Handle] = None  # also when __init__ failed and __del__ looks
+
+    def __init__(
+        self,
+        root: _Path,
+        *,
+        group: Union[None, str, Group] = "auto",
+        engine: str = "auto",
+        staging_bytes: Optional[int] = None,
+        timeout: Optional[float] = None,
+        generation: int = 0,
+        run_id: str = "",
+        strict: bool = True,
+    ) -> None:
+        self._lock = threading.RLock()
+        self._running: Optional[Operation] = None
+        self._failure: Optional[errors.Error] = None  # of a background save, not raised yet
+        self._last: Optional[Saved] = None
+        self._strict = strict
+        self.last_error: Optional[errors.Error] = None
+        self._handle = Handle(
+            os.fspath(root),
+            group=resolve(group, run_id),
+            engine=engine,
+            staging_bytes=staging_bytes,
+            timeout=timeout,
+            generation=generation,
+            run_id=run_id,
+        )
+        _open_ones.add(self)
+
+    @property
+    def root(self) -> str:
+        return self._alive().root
+
+    @property
+    def rank(self) -> int:
+        return self._alive().rank
+
+    @property
+    def world_size(self) -> int:
+        return self._alive().world_size
+
+    def save(self, step: int, state: Any, local: Any = None, *, wait: bool = False) -> Optional[Saved]:
+        """Saves a checkpoint; collective over the group.
+
+        Returns when every tensor has been copied: they are yours to change, while the write goes
+        on behind. A save that is still being written is waited for first.
+
+        Args:
+            step: training step, at least 0, the same on all ranks.
+            state: tree that is the same on every rank; rank 0's is written, others may pass None.
+            local: tree of this rank's own, for example its random state.
+            wait: True returns only when the checkpoint is durable and acknowledged by all ranks.
+
+        Returns:
+            What was saved if `wait`, else None.
+
+        Raises:
+            TypeError, ValueError: something in the tree cannot be saved; the text has its key path.
+            NoSpace, IOFailed, PeerFailed, TimedOut, Fenced, Busy, Mismatch, ...: this save failed,
+                or, before anything is saved, the one before it. The previous checkpoint stands.
+        """
+        with self._use() as handle:
+            self._settle()
+            self._surface()
+            self._running = self._begin(handle, operator.index(step), state, local)
+            handle.wait_or_close(self._running, staged=True)
+            self._running.keep = None
+            if wait or self._running.done:
+                return self._finish_save()
+            return None
+
+    def wait(self) -> Optional[Saved]:
+        """Waits for the save that is being written.
+
+        Returns the last save of this object that succeeded, None when there is none. Raises what
+        the save failed with.
+        """
+        with self._use():
+            self._settle()
+            self._surface()
+            return self._last
+
+    def load(self, *, step: Optional[int] = None, into: Any = None) -> Checkpoint:
+        """Loads the newest checkpoint that verifies; collective over the group.
+
+        A checkpoint that turns out damaged is logged and the next older one is tried, on all ranks
+        alike; `skipped` of the result says so. Later saves of this object name the loaded
+        checkpoint as their parent.
+
+        Args:
+            step: a training step, None for the newest checkpoint. Newest is by generation and
+                sequence, never by step: a run may have gone back.
+            into: tree shaped like `state` or a part of it. Tensors of the checkpoint are read
+                straight into its tensors (numpy arrays likewise), which are then in the result.
+                After an error their content is undefined.
+
+        Raises:
+            NotFound: nothing was ever saved there (NoSuchItem: not this step).
+            Unreadable: something is there, and none of it verifies. Do not start from nothing.
+            Mismatch: `into` has a tensor that the checkpoint lacks or has in another form.
+            NotSupported: a tensor needs torch or numpy, and it cannot be imported.
+        """
+        with self._use() as handle:
+            self._settle()
+            self._surface()
+            return _load(handle, step, into)
+
+    def latest(self) -> Optional[Info]:
+        """The newest checkpoint whose records verify, None when nothing was ever saved.
+
+        Looks for this rank only and reads no tensor. Unreadable when something is there and
+        nothing verifies.
+        """
+        with self._use() as handle:
+            self._settle()
+            return _latest(handle)
+
+    def close(self) -> None:
+        """Waits for the save that is being written, and releases everything. May be called twice.
+
+        Raises what a background save failed with, if nobody was told yet.
+        """
+        if self._handle is None or self._handle.closed:
+            return
+        with self._lock:
+            try:
+                self._settle()
+                self._handle.flush_abort()
+            finally:
+                _open_ones.discard(self)
+                self._handle.close()
+            self._surface()
+
+    def __enter__(self) -> Checkpointer:
+        self._alive()
+        return self
+
+    def __exit__(self, kind: Any, value: Any, traceback: Any) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._close_quietly("while another error is on its way")
+
+    def __del__(self) -> None:
+        if self._handle is not None and not self._handle.closed:
+            warnings.warn(f"Checkpointer of {self._handle.root} was not closed", ResourceWarning,
+                          stacklevel=2, source=self)
+            if not self._close_quietly("in a Checkpointer that was not closed"):
+                _lost.append(self._handle.root)
+
+    def __repr__(self) -> str:
+        if self._handle is None or self._handle.closed:
+            return "<Checkpointer, closed>"
+        handle = self._handle
+        return f"<Checkpointer of {handle.root!r}, rank {handle.rank} of {handle.world_size}>"
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _alive(self) -> Handle:
+        assert self._handle is not None
+        self._handle.check()
+        return self._handle
+
+    @contextlib.contextmanager
+    def _use(self) -> Iterator[Handle]:
+        handle = self._alive()  # before the lock, which a fork may have copied in a locked state
+        with self._lock:
+            yield handle
+
+    def _settle(self) -> None:
+        """Waits for the save that runs; its error becomes `_failure`."""
+        if self._running is None:
+            return
+        assert self._handle is not None
+        self._handle.wait(self._running)
+        try:
+            self._finish_save()
+        except errors.Error as error:
+            self._failure = error
+            self.last_error = error
+
+    def _surface(self) -> None:
+        """Raises the failure of a background save, once."""
+        failure, self._failure = self._failure, None
+        if failure is not None and self._strict:
+            raise failure
+
+    def _finish_save(self) -> Saved:
+        assert self._running is not None and self._handle is not None
+        self._handle.wait(self._running)
+        running, self._running = self._running, None
+        self._last = _saved(running.value())
+        return self._last
+
+    def _begin(self, handle: Handle, step: int, state: Any, local: Any) -> Operation:
+        save = handle.begin(step)
+        try:
+            packer = _tree.Packer()
+            note: dict[str, Any] = {"version": _tree.NOTE_VERSION}
+            if handle.rank == 0:
+                note["state"] = packer.pack(state, "state")
+            note["local"] = packer.pack(local, "local", "local")
+            for name, tensor in packer.tensors:
+                handle.put(save, name, tensor)
+            for name, target in packer.aliases:
+                handle.alias(save, name, target)
+            handle.note(save, _tree.dump(note))
+            return handle.commit(save, packer)
+        except BaseException as error:
+            handle.abort(save, f"{type(error).__name__}: {error}")
+            raise
+
+    def _close_quietly(self, when: str) -> bool:
+        """For places that cannot raise. False when a save failed and nobody was told."""
+        try:
+            self.close()
+            return True
+        except errors.Error as error:
+            _log.error("a save failed, %s: %s", when, error)
+            return False
+
+
+# ---------------------------------------------------------------------------------------------
+# One-shot functions
+
+
+def save(
+    root: _Path,
+    step: int,
+    state: Any,
+    *,
+    local: Any = None,
+    group: Union[None, str, Group] = "auto",
+    **options: Any,
+) -> Saved:
+    """Saves one checkpoint and waits until it is durable on all ranks.
+
+    A loop that saves again and again is better served by a `Checkpointer`, whose arguments the
+    options are, and whose `save` describes the rest.
+    """
+    with Checkpointer(root, group=group, **options) as saver:
+        saved = saver.save(step, state, local, wait=True)
+        assert saved is not None
+        return saved
+
+
+def load(
+    root: _Path,
+    *,
+    step: Optional[int] = None,
+    group: Union[None, str, Group] = "auto",
+    into: Any = None,
+    **options: Any,
+) -> Checkpoint:
+    """Loads the newest checkpoint that verifies, see `Checkpointer.load`.
+
+    A run that goes on saving should load with its `Checkpointer`: then its checkpoints know their
+    parent.
+    """
+    members = resolve(group)
+    if members is None and not os.path.exists(root):
+        raise _not_found(root)
+    with Checkpointer(root, group=members, **options) as loader:
+        return loader.load(step=step, into=into)
+
+
+def latest(root: _Path) -> Optional[Info]:
+    """The newest checkpoint whose records verify, None when nothing was ever saved.
+
+    For this process only; reads no tensor. Unreadable when something is there and nothing
+    verifies.
+    """
+    if not os.path.exists(root):
+        return None
+    handle = Handle(os.fspath(root), **_LOOK)
+    try:
+        return _latest(handle)
+    finally:
+        handle.close()
+
+
+def load_file(path: _Path, *, framework: Optional[str] = None) -> dict[str, Any]:
+    """Reads any plain safetensors file, also one shard of a checkpoint.
+
+    Args:
+        path: the file.
+        framework: "torch" or "numpy"; None is torch where it can be imported.
+
+    Returns:
+        Tensors by name, on the CPU, in C order, with the dtypes and shapes of the file's header.
+        (What a checkpoint's index adds, as complex128, only `load` knows.)
+
+    Raises:
+        NotFound: there is no such file.
+        Unreadable: it is not a complete safetensors file; the text says what is wrong.
+    """
+    if framework not in (None, "torch", "numpy"):
+        raise ValueError(f'framework is {framework!r}, expected "torch", "numpy" or None')
+    if not os.path.exists(path):
+        raise _not_found(path)
+    kind = _tensors.NUMPY if framework == "numpy" else _tensors.TORCH
+    if framework == "torch":
+        import torch  # noqa: F401  (the error is the answer)
+    full = os.path.abspath(path)
+    handle = Handle(os.path.dirname(full))
+    try:
+        load = _opened(handle, handle.open_load(file=full, alone=True))
+        slots = {}
+        for name, dtype, shape, _ in handle.entries(load, 0):
+            slots[name] = _tensors.allocate(kind, dtype, shape, lambda name=name: repr(name))
+            handle.get(load, 0, name, slots[name].tensor)
+        _read(handle, load, slots)
+        return {name: slot.finish() for name, slot in slots.items()}
+    finally:
+        handle.close()
+
+
+# ---------------------------------------------------------------------------------------------
+# Loading
+
+
+def _opened(handle: Handle, operation: Operation) -> int:
+    handle.wait_or_close(operation)
+    return operation.value()
+
+
+def _read(handle: Handle, load: int, keep: Any) -> None:
+    operation = handle.start(load, keep)
+    handle.wait_or_close(operation)
+    operation.value()
+
+
+def _latest(handle: Handle) -> Optional[Info]:
+    try:
+        load = _opened(handle, handle.open_load(alone=True))
+    except errors.NotFound:
+        return None
+    try:
+        return Info(**_info(handle, load, []))
+    finally:
+        handle.close_load(load)
+
+
+def _load(handle: Handle, step: Optional[int], into: Any) -> Checkpoint:
+    """The newest that can be read; each failure of the data leads to the next older one."""
+    skipped: list[str] = []
+    older_than = None
+    while True:
+        try:
+            load = _opened(handle, handle.open_load(step=step, older_than=older_than))
+        except (errors.NotFound, errors.Unreadable) as error:
+            if not skipped:
+                raise
+            raise errors.from_ckpt(errors.CKPT_CODE["EUNREADABLE"],
+                                   f"{skipped[0]}; and no older checkpoint can be read") from error
+        try:
+            info = _info(handle, load, skipped)
+            return _read_checkpoint(handle, load, info, into)
+        except (errors.Unreadable, errors.PeerFailed) as error:
+            _log.warning("skip checkpoint %s and look for an older one: %s", info["path"], error)
+            skipped.append(f"{info['path']}: {error}")
+            older_than = (info["generation"], info["sequence"])
+        finally:
+            handle.close_load(load)
+
+
+def _read_checkpoint(handle: Handle, load: int, info: dict, into: Any) -> Checkpoint:
+    note = _note(handle, load, 0, info)
+    plan = _Plan(handle, load)
+    state = plan.add(0, note.get("state"), "state", into)
+    local = None
+    if info["world_size"] == handle.world_size:
+        own = note if handle.rank == 0 else _note(handle, load, handle.rank, info)
+        local = plan.add(handle.rank, own.get("local"), "local", None)
+    elif note.get("local") is not None:
+        _log.warning("%s was saved by %d ranks and is loaded by %d: what each rank saved as its "
+                     "own (local) is left out", info["path"], info["world_size"], handle.world_size)
+    _read(handle, load, plan)
+    return Checkpoint(**info, state=state.value(), local=local.value() if local else None)
+
+
+class _Plan:
+    """The tensors of a checkpoint that are asked for, and the memory that they go to."""
+
+    def __init__(self, handle: Handle, load: int) -> None:
+        self._handle = handle
+        self._load = load
+        self._entries: dict[int, dict] = {}  # by shard, then by name
+        self._taken: dict[int, str] = {}  # memory that a tensor goes to
+
+    def add(self, shard: int, node: Any, label: str, into: Any) -> _Part:
+        return _Part(self, shard, node, label, into)
+
+    def entry(self, shard: int, name: str) -> tuple[int, tuple, str]:
+        """(dtype, shape, name of the tensor itself)"""
+        if shard not in self._entries:
+            self._entries[shard] = {
+                name: (dtype, shape, target or name)
+                for name, dtype, shape, target in self._handle.entries(self._load, shard)
+            }
+        try:
+            return self._entries[shard][name]
+        except KeyError:
+            raise _damaged(f"its note names a tensor {name!r} that shard {shard} lacks") from None
+
+    def get(self, shard: int, name: str, slot: _tensors.Slot, where: str) -> None:
+        if slot.tensor.pointer and 0 not in slot.tensor.shape:
+            other = self._taken.setdefault(slot.tensor.pointer, where)
+            if other != where:
+                raise errors.from_ckpt(
+                    errors.CKPT_CODE["EMISMATCH"],
+                    f"{where} and {other} are the same memory in `into`, but two tensors in the "
+                    f"checkpoint",
+                )
+        self._handle.get(self._load, shard, name, slot.tensor)
+
+
+class _Part:
+    """One tree of a checkpoint, `state` or `local`: planned when made, built when read."""
+
+    def __init__(self, plan: _Plan, shard: int, node: Any, label: str, into: Any) -> None:
+        self._plan = plan
+        self._shard = shard
+        self._node = node
+        self._label = label
+        self._slots: list[_tensors.Slot] = []  # in the order of the tree
+        self._shared: dict[tuple[str, str], _tensors.Slot] = {}  # tied tensors are one object
+        self._into = {path: value for path, value in _tree.leaves(into)
+                      if _tensors.is_tensor(value)}
+        try:
+            _tree.build(node, self._want)
+        except (ValueError, RecursionError) as error:
+            if isinstance(error, errors.Error):
+                raise
+            raise _damaged(str(error)) from None
+        if self._into:
+            path = next(iter(self._into))
+            raise errors.from_ckpt(errors.CKPT_CODE["EMISMATCH"],
+                                   f"{_tree.path_text(label, list(path))}: is a tensor in `into`, "
+                                   f"but not in the checkpoint")
+
+    def _want(self, kind: str, name: str, path: list) -> None:
+        dtype, shape, target = self._plan.entry(self._shard, name)
+
+        def where() -> str:
+            return _tree.path_text(self._label, path)
+
+        own = self._into.pop(tuple(path), None) if self._into else None
+        slot = self._shared.get((kind, target)) if own is None else None
+        if slot is None:
+            if own is None:
+                slot = self._shared[kind, target] = _tensors.allocate(kind, dtype, shape, where)
+            else:
+                slot = _tensors.into(own, dtype, shape, where)
+            self._plan.get(self._shard, target, slot, where())
+        self._slots.append(slot)
+
+    def value(self) -> Any:
+        finished: dict[int, Any] = {}
+        slots = iter(self._slots)
+
+        def take(kind: str, name: str, path: list) -> Any:
+            slot = next(slots)
+            if id(slot) not in finished:
+                finished[id(slot)] = slot.finish()
+            return finished[id(slot)]
+
+        return _tree.build(self._node, take)
+
+
+def _note(handle: Handle, load: int, shard: int, info: dict) -> dict:
+    text = handle.load_note(load, shard)
+    try:
+        note = _tree.parse(text)
+    except ValueError as error:
+        raise _damaged(f"{info['path']}, shard {shard}: {error}") from None
+    version = note.get("version")
+    if version != _tree.NOTE_VERSION:
+        raise errors.from_ckpt(
+            errors.CKPT_CODE["ENOTSUP"],
+            f"{info['path']}, shard {shard}: its note has version {version!r}, this package reads "
+            f"{_tree.NOTE_VERSION}: it was saved by a newer release or another program",
+        )
+    return note
+
+
+def _info(handle: Handle, load: int, skipped: list) -> dict[str, Any]:
+    raw = handle.info(load)
+    unread = list(skipped)
+    if raw["skipped"]:
+        unread.append(f"{raw['skipped']} newer in {handle.root}: the log says why")
+    epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+    return {
+        "step": raw["step"],
+        "sequence": raw["sequence"],
+        "generation": raw["generation"],
+        "world_size": raw["world_size"],
+        "path": os.fsdecode(raw["path"]),
+        "run_id": raw["run_id"].decode(errors="replace"),
+        "saved_at": epoch + datetime.timedelta(milliseconds=raw["saved_unix_ms"]),
+        "digest": raw["digest"].hex(),
+        "parent": raw["parent"].hex() if any(raw["parent"]) else None,
+        "skipped": tuple(unread),
+    }
+
+
+def _saved(raw: dict[str, Any]) -> Saved:
+    return Saved(
+        step=raw["step"],
+        sequence=raw["sequence"],
+        generation=raw["generation"],
+        path=os.fsdecode(raw["path"]),
+        shard_bytes=raw["shard_bytes"],
+        staged_s=raw["staged_ns"] / 1e9,
+        written_s=raw["written_ns"] / 1e9,
+        synced_s=raw["synced_ns"] / 1e9,
+        committed_s=raw["committed_ns"] / 1e9,
+    )
+
+
+def _damaged(text: str) -> errors.Error:
+    return errors.from_ckpt(errors.CKPT_CODE["EUNREADABLE"], text)
+
+
+def _not_found(path: _Path) -> errors.Error:
+    return errors.from_ckpt(errors.CKPT_CODE["ENONE"], f"{os.fspath(path)}: no such path")
+
+
+# ---------------------------------------------------------------------------------------------
+# End of the process
+
+_open_ones: weakref.WeakSet = weakref.WeakSet()
+_exit_status: Optional[_ExitStatus] = None
+_lost: list[str] = []  # roots of saves that failed in objects nobody closed
+
+
+class _ExitStatus:
+    """Makes the exit status 1 when the interpreter has wound down: not earlier, so that the exit
+    functions of others run and the standard streams are flushed."""
+
+    def __init__(self) -> None:
+        self._exit = os._exit
+
+    def __del__(self) -> None:
+        self._exit(1)
+
+
+def _at_exit() -> None:
+    """A process that leaves a failed save behind does not end with success."""
+    global _exit_status
+    for saver in list(_open_ones):
+        if not saver._close_quietly("and the process ends without having closed its Checkpointer"):
+            _lost.append(saver._handle.root)
+    if _lost:
+        _log.error("exit status 1: a checkpoint was not saved in %s", ", ".join(_lost))
+        _exit_status = _ExitStatus()
+
+
+atexit.register(_at_exit)
