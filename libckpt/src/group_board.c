@@ -24,7 +24,7 @@
 #include <unistd.h>
 
 #define MAX_DELAY_MS 20
-#define GRACE_MS 2000 /* others wait longer than rank 0, so that its answer names who is missing */
+#define MAX_GRACE_MS 2000 /* others wait longer than rank 0: its answer names who is missing */
 #define MAX_GROUP_WORLD 65536
 
 struct member {
@@ -384,7 +384,8 @@ static void poll_other(struct group *g)
         if (!g->must_put)
             break;
     }
-    if (ckpt__now_ms() >= g->deadline_ms + GRACE_MS)
+    int grace_ms = g->timeout_ms < MAX_GRACE_MS ? g->timeout_ms : MAX_GRACE_MS;
+    if (ckpt__now_ms() >= g->deadline_ms + grace_ms)
         time_out_other(g);
 }
 
