@@ -32,6 +32,7 @@ static void begin(struct ckpt__file *f, struct ckpt__req *r)
     ckpt__req_begin(r, f->disk, f->path);
     r->file = f;
     r->fd = f->fd;
+    r->op = f->writing ? CKPT__WRITE : CKPT__READ;
 }
 
 /* ------------------------------------------------------------------------------------------ */

@@ -78,10 +78,12 @@ static void finish_as_is(struct ckpt__req *r)
     ckpt__req_finish(r, r->io.result);
 }
 
+/* A close after reading has nothing to lose. */
 static void closed(struct ckpt__req *r)
 {
-    if (r->result >= 0 && r->io.result < 0 && r->io.result != -EINTR)
-        ckpt__req_set(r, r->io.result);
+    int64_t n = r->io.result;
+    if (r->result >= 0 && n < 0 && n != -EINTR && r->op != CKPT__READ)
+        ckpt__req_set(r, n);
     r->done(r);
 }
 
@@ -262,6 +264,7 @@ void ckpt__read_whole(const struct ckpt__disk *d, const char *path, uint64_t cap
                       struct ckpt__req *r)
 {
     ckpt__req_begin(r, d, path);
+    r->op = CKPT__READ;
     r->cap = cap < SIZE_MAX ? cap : SIZE_MAX;
     ckpt__req_issue(r, whole_opened,
                     (struct ckpt__io){.op = CKPT__OPEN,

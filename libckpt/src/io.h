@@ -47,7 +47,7 @@ struct ckpt__req {
                           direct transfer is taken up from the last aligned byte */
     uint64_t cap;
     uint32_t retries;
-    enum ckpt__op op; /* of the transfer */
+    enum ckpt__op op; /* CKPT__READ or CKPT__WRITE where there is a transfer */
     int refused;      /* errno of an open with O_DIRECT */
     bool direct;      /* the io in flight was submitted with O_DIRECT */
     struct ckpt__io io;

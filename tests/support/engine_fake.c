@@ -38,6 +38,7 @@ struct shadow {
     struct fake *fake;
     size_t event;
     uint32_t reaps;
+    int64_t at_most; /* what a short transfer says */
     struct shadow *next;
 };
 
@@ -160,6 +161,8 @@ static void real_done(struct ckpt__io *io)
 {
     struct shadow *s = (struct shadow *)(void *)io;
     s->fake->with_real--;
+    if (io->result > s->at_most)
+        io->result = s->at_most;
     make_ready(s);
 }
 
@@ -172,12 +175,15 @@ static void fake_submit(struct ckpt__engine *e, struct ckpt__io *io)
     s->io.done = real_done;
     s->of = io;
     s->fake = f;
+    s->at_most = INT64_MAX;
     s->event = log_io(f, io);
     f->submitted++;
     f->outstanding++;
     struct fake_rule *r = fire(f, io);
     bool transfer = io->op == CKPT__WRITE || io->op == CKPT__READ;
     if (r != NULL && r->action == FAKE_FAIL) {
+        if (io->op == CKPT__CLOSE)
+            close(io->fd);
         s->io.result = -r->sys_errno;
         make_ready(s);
         return;
@@ -185,8 +191,11 @@ static void fake_submit(struct ckpt__engine *e, struct ckpt__io *io)
     if (r != NULL && r->action == FAKE_DELAY)
         s->reaps = r->reaps;
     if (r != NULL && r->action == FAKE_SHORT && transfer && r->len < io->len) {
-        s->io.len = r->len;
+        s->at_most = (int64_t)r->len;
+        uint64_t moved = (r->len + 4095) & ~(uint64_t)4095;
+        s->io.len = moved < io->len ? moved : io->len;
         if (r->len == 0) {
+            s->io.result = 0;
             make_ready(s);
             return;
         }

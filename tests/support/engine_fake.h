@@ -18,8 +18,9 @@
 #define FAKE_MAX_RULES 16
 
 enum fake_action {
-    FAKE_FAIL,  /* result = -sys_errno, nothing done */
-    FAKE_SHORT, /* a transfer of at most len bytes; 0 is done without the real engine */
+    FAKE_FAIL,  /* result = -sys_errno, nothing done; but a descriptor is closed, as by Linux */
+    FAKE_SHORT, /* says at most len bytes; what follows up to a multiple of 4096 may be moved too,
+                   so that a direct one is taken */
     FAKE_DELAY  /* done, but announced `reaps` reaps later */
 };
 
