@@ -13,6 +13,7 @@ mkdir -p "$results"
 python=$PWD/.venv/bin/python
 failed=0
 width=$(nproc)
+export RDZVD=$PWD/build/dev/librdzv/rdzvd
 
 # Thread sanitizer cannot lay out its shadow memory when addresses are randomised too widely.
 steady_addresses() {
