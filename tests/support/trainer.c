@@ -192,10 +192,9 @@ static int put_all(ckpt_save *s, struct state *state, int64_t step, uint64_t sal
     return rc;
 }
 
-struct trainer_pending *trainer_start(ckpt *c, int64_t step, uint64_t salt, ckpt_error *err)
+struct trainer_pending *trainer_start(ckpt *c, int32_t rank, int64_t step, uint64_t salt,
+                                      ckpt_error *err)
 {
-    const char *text = getenv("TRAINER_RANK");
-    int32_t rank = text != NULL ? atoi(text) : 0;
     struct trainer_pending *p = calloc(1, sizeof *p);
     assert(p != NULL);
     p->c = c;
@@ -230,10 +229,11 @@ int trainer_finish(struct trainer_pending *p, struct trainer_saved *ret, ckpt_er
     return rc;
 }
 
-int trainer_save(ckpt *c, int64_t step, uint64_t salt, struct trainer_saved *ret, ckpt_error *err)
+int trainer_save(ckpt *c, int32_t rank, int64_t step, uint64_t salt, struct trainer_saved *ret,
+                 ckpt_error *err)
 {
     ckpt_error own = {0};
-    struct trainer_pending *p = trainer_start(c, step, salt, &own);
+    struct trainer_pending *p = trainer_start(c, rank, step, salt, &own);
     int rc = p != NULL ? trainer_finish(p, ret, &own) : own.code;
     if (err != NULL)
         *err = own;

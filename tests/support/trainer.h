@@ -29,11 +29,13 @@ struct trainer_saved {
 void trainer_set_bytes(size_t bytes);
 
 /* Saves; 0 or the code, with err filled. Time-out of a minute fails the test. ret may be NULL. */
-int trainer_save(ckpt *c, int64_t step, uint64_t salt, struct trainer_saved *ret, ckpt_error *err);
+int trainer_save(ckpt *c, int32_t rank, int64_t step, uint64_t salt, struct trainer_saved *ret,
+                 ckpt_error *err);
 
 /* The same in two halves: start returns at once, finish waits for done. */
 struct trainer_pending;
-struct trainer_pending *trainer_start(ckpt *c, int64_t step, uint64_t salt, ckpt_error *err);
+struct trainer_pending *trainer_start(ckpt *c, int32_t rank, int64_t step, uint64_t salt,
+                                      ckpt_error *err);
 int trainer_finish(struct trainer_pending *p, struct trainer_saved *ret, ckpt_error *err);
 
 /* Opens what opt says (NULL = newest), reads every tensor of every shard, compares. A wrong byte is

@@ -64,7 +64,7 @@ static ckpt *open_way(int way)
 static void save(ckpt *c, int64_t step, uint64_t salt, struct trainer_saved *ret)
 {
     ckpt_error err = {0};
-    int rc = trainer_save(c, step, salt, ret, &err);
+    int rc = trainer_save(c, 0, step, salt, ret, &err);
     ck_assert_msg(rc == CKPT_OK, "%s", err.text);
 }
 
@@ -213,7 +213,7 @@ START_TEST(newest_is_by_sequence_not_by_step)
     ckpt_close(c);
     opt.generation = 4;
     ck_assert_int_eq(ckpt_open(&c, &opt, &err), CKPT_OK);
-    ck_assert_int_eq(trainer_save(c, 1400, 6, NULL, &err), CKPT_EFENCED);
+    ck_assert_int_eq(trainer_save(c, 0, 1400, 6, NULL, &err), CKPT_EFENCED);
     ck_assert_int_eq(load(c).step, 1300);
     ckpt_close(c);
 }
@@ -254,7 +254,7 @@ START_TEST(full_disk_keeps_the_previous_one)
     snprintf(command, sizeof command, "mount -o remount,size=5m '%s'", disk.dir);
     ck_assert_int_eq(system(command), 0);
     ckpt_error err = {0};
-    ck_assert_int_eq(trainer_save(c, 2, 1, NULL, &err), CKPT_ENOSPC);
+    ck_assert_int_eq(trainer_save(c, 0, 2, 1, NULL, &err), CKPT_ENOSPC);
     ck_assert_msg(strstr(err.text, disk.dir) != NULL, "%s", err.text);
     ck_assert_int_eq(hidden_entries(), 0);
     ck_assert_int_eq(load(c).step, 1);
@@ -276,7 +276,7 @@ START_TEST(read_only_file_system)
     snprintf(command, sizeof command, "mount -o remount,ro '%s'", disk.dir);
     ck_assert_int_eq(system(command), 0);
     ckpt_error err = {0};
-    ck_assert_int_eq(trainer_save(c, 2, 1, NULL, &err), CKPT_EACCES);
+    ck_assert_int_eq(trainer_save(c, 0, 2, 1, NULL, &err), CKPT_EACCES);
     ck_assert_msg(strstr(err.text, disk.dir) != NULL, "%s", err.text);
     ck_assert_int_eq(load(c).step, 1);
     ckpt_close(c);
