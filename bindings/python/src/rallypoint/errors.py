@@ -98,7 +98,7 @@ class AccessDenied(Error, PermissionError):
 
 
 class PeerFailed(Error):
-    """Another rank failed; the text says which and why."""
+    """Another rank gave up this operation; the text says which and why."""
 
 
 class Fenced(Error):
@@ -136,7 +136,7 @@ CKPT_ERRORS: dict[str, tuple[int, str, Optional[Type[Error]]]] = {
     "ENOSPC": (-10, "no space left on the device or quota used up", NoSpace),
     "EIO": (-11, "input or output failed", IOFailed),
     "EACCES": (-12, "permission denied or read-only", AccessDenied),
-    "EPEER": (-13, "another rank failed; the text says which and why", PeerFailed),
+    "EPEER": (-13, "another rank gave up; the text says which and why", PeerFailed),
     "EFENCED": (-14, "a newer generation owns this root", Fenced),
     "EMISMATCH": (-15, "ranks, shapes or types do not agree", Mismatch),
     "ENOENT": (-16, "no such tensor, shard or step", NoSuchItem),
