@@ -1,0 +1,42 @@
+/* layout_rdzv.c: the structs of rdzv.h that a caller in another language must mirror. */
+#include "rdzv.h"
+
+#include "layout.h"
+
+int main(void)
+{
+    STRUCT(rdzv_error);
+    FIELD(rdzv_error, code);
+    FIELD(rdzv_error, sys_errno);
+    FIELD(rdzv_error, text);
+    STRUCT(rdzv_allocator);
+    FIELD(rdzv_allocator, alloc);
+    FIELD(rdzv_allocator, free);
+    FIELD(rdzv_allocator, ctx);
+    STRUCT(rdzv_server_options);
+    FIELD(rdzv_server_options, size);
+    FIELD(rdzv_server_options, loop);
+    FIELD(rdzv_server_options, host);
+    FIELD(rdzv_server_options, port);
+    FIELD(rdzv_server_options, listen_fd);
+    FIELD(rdzv_server_options, backlog);
+    FIELD(rdzv_server_options, max_key_bytes);
+    FIELD(rdzv_server_options, max_value_bytes);
+    FIELD(rdzv_server_options, max_request_keys);
+    FIELD(rdzv_server_options, max_request_bytes);
+    FIELD(rdzv_server_options, max_store_bytes);
+    FIELD(rdzv_server_options, max_unread_bytes);
+    FIELD(rdzv_server_options, allocator);
+    FIELD(rdzv_server_options, log);
+    FIELD(rdzv_server_options, log_ctx);
+    STRUCT(rdzv_server_stats);
+    FIELD(rdzv_server_stats, size);
+    FIELD(rdzv_server_stats, connections);
+    FIELD(rdzv_server_stats, accepted);
+    FIELD(rdzv_server_stats, refused);
+    FIELD(rdzv_server_stats, requests);
+    FIELD(rdzv_server_stats, keys);
+    FIELD(rdzv_server_stats, store_bytes);
+    FIELD(rdzv_server_stats, waiting);
+    return 0;
+}
