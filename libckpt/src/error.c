@@ -62,6 +62,21 @@ int ckpt__code_of_errno(int sys_errno)
     }
 }
 
+/* A text that was cut to fit must not end in half a UTF-8 sequence. */
+static void mend_end(char *text, size_t capacity)
+{
+    size_t len = strlen(text);
+    if (len + 1 < capacity)
+        return;
+    size_t lead = len - 1;
+    while (lead > 0 && ((unsigned char)text[lead] & 0xc0) == 0x80)
+        lead--;
+    unsigned char c = (unsigned char)text[lead];
+    size_t needs = c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : c >= 0xc0 ? 2 : 1;
+    if (lead + needs > len)
+        text[lead] = '\0';
+}
+
 __attribute__((format(printf, 4, 0))) static void fill(ckpt_error *err, int code, int sys_errno,
                                                        const char *fmt, va_list args)
 {
@@ -70,12 +85,13 @@ __attribute__((format(printf, 4, 0))) static void fill(ckpt_error *err, int code
     err->code = code;
     err->sys_errno = sys_errno;
     int n = vsnprintf(err->text, sizeof err->text, fmt, args);
-    if (sys_errno == 0 || n < 0)
-        return;
-    size_t used = strlen(err->text);
-    char reason[80];
-    const char *why = strerror_r(sys_errno, reason, sizeof reason);
-    snprintf(err->text + used, sizeof err->text - used, ": %s", why);
+    if (sys_errno != 0 && n >= 0) {
+        size_t used = strlen(err->text);
+        char reason[80];
+        const char *why = strerror_r(sys_errno, reason, sizeof reason);
+        snprintf(err->text + used, sizeof err->text - used, ": %s", why);
+    }
+    mend_end(err->text, sizeof err->text);
 }
 
 int ckpt__fail(ckpt_error *err, int code, const char *fmt, ...)

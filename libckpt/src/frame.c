@@ -5,6 +5,7 @@
  */
 #include "frame.h"
 
+#include "bytes.h"
 #include "crc32c.h"
 #include "manifest.h"
 
@@ -18,17 +19,6 @@ static const struct {
     [CKPT__FRAME_INDEX] = {"RPCKIDX1", "index", CKPT__MAX_INDEX_BYTES - CKPT__FRAME_HEAD_BYTES},
     [CKPT__FRAME_COMMIT] = {"RPCKCMT1", "COMMIT", CKPT__MAX_COMMIT_BYTES - CKPT__FRAME_HEAD_BYTES},
 };
-
-static void store_u32(uint8_t *at, uint32_t n)
-{
-    for (unsigned i = 0; i < 4; i++)
-        at[i] = (uint8_t)(n >> (8 * i));
-}
-
-static uint32_t load_u32(const uint8_t *at)
-{
-    return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
-}
 
 size_t ckpt__frame_max(enum ckpt__frame_kind kind)
 {
@@ -44,8 +34,8 @@ void ckpt__frame_seal(enum ckpt__frame_kind kind, uint8_t *frame, size_t payload
 {
     const uint8_t *payload = frame + CKPT__FRAME_HEAD_BYTES;
     memcpy(frame, kinds[kind].magic, 8);
-    store_u32(frame + 8, (uint32_t)payload_len);
-    store_u32(frame + 12, ckpt__crc32c(0, payload, payload_len));
+    bytes_put_u32(frame + 8, (uint32_t)payload_len);
+    bytes_put_u32(frame + 12, ckpt__crc32c(0, payload, payload_len));
 }
 
 int ckpt__frame_open(enum ckpt__frame_kind kind, const uint8_t *bytes, size_t len,
@@ -59,8 +49,8 @@ int ckpt__frame_open(enum ckpt__frame_kind kind, const uint8_t *bytes, size_t le
         return ckpt__fail(err, CKPT_EUNREADABLE,
                           "not an %s of a checkpoint: it does not start with \"%s\"", name,
                           kinds[kind].magic);
-    uint32_t payload_len = load_u32(bytes + 8);
-    uint32_t crc = load_u32(bytes + 12);
+    uint32_t payload_len = bytes_get_u32(bytes + 8);
+    uint32_t crc = bytes_get_u32(bytes + 12);
     const uint8_t *payload = bytes + CKPT__FRAME_HEAD_BYTES;
     if (payload_len > kinds[kind].max)
         return ckpt__fail(err, CKPT_EUNREADABLE, "the %s claims %u bytes, at most %zu are possible",

@@ -5,6 +5,7 @@
  */
 #include "manifest.h"
 
+#include "bytes.h"
 #include "ckpt.pb-c.h"
 #include "frame.h"
 
@@ -260,10 +261,8 @@ static void fill_parts(struct index_parts *p, const struct ckpt__index *x)
         p->aliases[i].target = l->aliases[i].target;
         p->alias_list[i] = &p->aliases[i];
     }
-    for (uint64_t i = 0; i < x->leaf_count; i++) {
-        for (unsigned k = 0; k < 4; k++)
-            p->leaves[4 * i + k] = (uint8_t)(x->leaves[i] >> (8 * k));
-    }
+    for (uint64_t i = 0; i < x->leaf_count; i++)
+        bytes_put_u32(p->leaves + 4 * i, x->leaves[i]);
 }
 
 int ckpt__index_encode(const struct ckpt__index *x, uint8_t **ret, size_t *len, ckpt_error *err)
@@ -373,11 +372,8 @@ static int read_leaves(struct ckpt__index *x, const Ckpt__V1__Index *m, ckpt_err
     if (x->leaves == NULL)
         return ckpt__fail(err, CKPT_ENOMEM, "out of memory for the checksums of an index");
     x->leaf_count = count;
-    for (uint64_t i = 0; i < count; i++) {
-        const uint8_t *b = m->leaf_crc32c.data + 4 * i;
-        x->leaves[i] =
-            (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
-    }
+    for (uint64_t i = 0; i < count; i++)
+        x->leaves[i] = bytes_get_u32(m->leaf_crc32c.data + 4 * i);
     return CKPT_OK;
 }
 

@@ -6,6 +6,8 @@
  */
 #include "layout.h"
 
+#include "bytes.h"
+
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -116,8 +118,7 @@ int ckpt__header_write(const struct ckpt__layout *l, uint8_t **ret, size_t *len,
     uint8_t *head = ckpt__alloc(l->env, total);
     if (head == NULL)
         return ckpt__fail(err, CKPT_ENOMEM, "out of memory for a header of %zu bytes", total);
-    for (unsigned i = 0; i < 8; i++)
-        head[i] = (uint8_t)((uint64_t)(total - 8) >> (8 * i));
+    bytes_put_u64(head, total - 8);
     o = (struct out){.at = (char *)head + 8};
     put_json(&o, l);
     memset(head + 8 + o.len, ' ', total - 8 - o.len);
@@ -175,7 +176,7 @@ static int take_value(struct in *in, size_t max, json_t **ret)
     if (json_error_code(&why) == json_error_premature_end_of_input && window < left)
         return bad_syntax(in, "a name or a tensor's description is far too long");
     in->at += why.position > 0 ? (size_t)why.position : 0;
-    return bad_syntax(in, why.text);
+    return bad_syntax(in, ckpt__show(why.text, strlen(why.text)).text); /* it quotes the input */
 }
 
 /* Calls `member` for each member of the object that comes next, with `in` at its value. */

@@ -19,6 +19,7 @@ static void check_error(int rc, const ckpt_error *err)
     assert(rc == err->code);
     assert(rc == CKPT_OK || rc == CKPT_EUNREADABLE || rc == CKPT_ENOTSUP);
     assert(rc == CKPT_OK || err->text[0] != '\0');
+    assert(ckpt__utf8_valid(err->text, strlen(err->text)) && strchr(err->text, '\n') == NULL);
 }
 
 static void try_index(const uint8_t *bytes, size_t len)

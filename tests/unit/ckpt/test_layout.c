@@ -368,6 +368,25 @@ START_TEST(names_are_shown_on_one_line)
 }
 END_TEST
 
+START_TEST(a_text_that_is_cut_stays_utf8)
+{
+    char longer[300];
+    for (size_t pad = 0; pad < 4; pad++) {
+        memset(longer, 'x', sizeof longer);
+        for (size_t i = pad; i + 4 < sizeof longer; i += 4)
+            memcpy(longer + i, "\xf0\x9f\x98\x80", 4);
+        longer[sizeof longer - 1] = '\0';
+        ckpt__fail(&err, CKPT_EINVAL, "%s", longer);
+        ck_assert(ckpt__utf8_valid(err.text, strlen(err.text)));
+        ck_assert_uint_ge(strlen(err.text), sizeof err.text - 4);
+        ckpt__fail_sys(&err, 2, "%s", longer);
+        ck_assert(ckpt__utf8_valid(err.text, strlen(err.text)));
+    }
+    ckpt__fail(&err, CKPT_EINVAL, "%s", "short \xc3\xa9");
+    ck_assert_str_eq(err.text, "short \xc3\xa9");
+}
+END_TEST
+
 static int scenario(const ckpt_allocator *a)
 {
     static uint8_t data[64];
@@ -431,6 +450,7 @@ Suite *suite(void)
     tcase_add_test(tc, twenty_thousand_names_are_found_again);
     tcase_add_test(tc, a_header_that_readers_refuse_is_not_built);
     tcase_add_test(tc, names_are_shown_on_one_line);
+    tcase_add_test(tc, a_text_that_is_cut_stays_utf8);
     tcase_add_test(tc, every_failing_allocation_is_survived);
     suite_add_tcase(s, tc);
     return s;
