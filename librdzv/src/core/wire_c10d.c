@@ -7,8 +7,6 @@
 
 #include "bytes.h"
 
-#include <string.h>
-
 /* Fields of a request after its opcode: k key, v value (u64 length, bytes), i i64, u u32;
  * * is a u64 count, and what follows it comes that many times. */
 static const char layouts[RDZV__OP_COUNT][4] = {
@@ -108,15 +106,15 @@ static int decode_opcode(struct rdzv__scan *scan, uint8_t *dialect,
     return RDZV__WHY_OK;
 }
 
-/* The u64 at scan->pos. Refuses as soon as the bytes that are there put it over the limit. */
+/* The u64 at scan->pos, refused when it is over the limit. */
 static int read_length(struct rdzv__scan *scan, const uint8_t *bytes, size_t len, uint64_t limit,
                        int why_over, uint64_t *ret)
 {
-    uint8_t wire[8] = {0};
-    size_t there = len - (size_t)scan->pos < sizeof wire ? len - (size_t)scan->pos : sizeof wire;
-    memcpy(wire, bytes + scan->pos, there);
-    *ret = bytes_get_u64(wire);
-    scan->need = there < sizeof wire ? scan->pos + sizeof wire : 0;
+    uint64_t end = scan->pos + 8;
+    scan->need = end > len ? end : 0;
+    if (scan->need != 0)
+        return RDZV__WHY_OK;
+    *ret = bytes_get_u64(bytes + scan->pos);
     return *ret > limit ? why_over : RDZV__WHY_OK;
 }
 
@@ -143,12 +141,10 @@ static int scan_field(struct rdzv__scan *scan, char kind, const struct rdzv__wir
     int why = kind == 'k'
                   ? read_length(scan, bytes, len, limits->max_key_bytes, RDZV__WHY_LONG_KEY, &n)
                   : read_length(scan, bytes, len, limits->max_value_bytes, RDZV__WHY_LONG_VALUE, &n);
-    if (why != RDZV__WHY_OK)
+    if (why != RDZV__WHY_OK || scan->need != 0)
         return why;
     if (scan->pos + 8 > limits->max_request_bytes || n > limits->max_request_bytes - scan->pos - 8)
         return RDZV__WHY_LONG_REQUEST;
-    if (scan->need != 0)
-        return RDZV__WHY_OK;
     uint64_t end = scan->pos + 8 + n;
     scan->need = end > len ? end : 0;
     if (scan->need == 0)
