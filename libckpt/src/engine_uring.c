@@ -133,6 +133,7 @@ static void register_pool(struct uring_engine *u, const struct ckpt__engine_conf
 static int uring_open(struct ckpt__engine **ret, const struct ckpt__engine_config *config,
                       ckpt_error *err)
 {
+    assert(config->queue_depth > 0); /* else nothing would ever start */
     struct uring_engine *u = ckpt__alloc_zero(config->env, sizeof *u);
     if (u == NULL)
         return ckpt__fail(err, CKPT_ENOMEM, "no memory for the io_uring engine");

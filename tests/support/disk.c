@@ -100,6 +100,21 @@ const char *disk_path(const char *dir, const char *name)
     return path;
 }
 
+struct ckpt__engine *disk_engine(const struct ckpt__engine_class *cls,
+                                 const struct ckpt__engine_config *config)
+{
+    ckpt_error err = {0};
+    struct ckpt__engine *e = NULL;
+    int rc = cls->open(&e, config, &err);
+    if (rc == CKPT_ENOTSUP && cls == &ckpt__engine_uring) {
+        printf("skip: %s\n", err.text);
+        return NULL;
+    }
+    ck_assert_msg(rc == CKPT_OK, "%s: %s", cls->name, err.text);
+    ck_assert_str_eq(e->cls->name, cls->name);
+    return e;
+}
+
 size_t disk_lines_with(struct disk *d, const char *part)
 {
     size_t count = 0;

@@ -36,6 +36,11 @@ void disk_free(struct disk *d);
 /* dir/name in a buffer of the fixture's, good for 16 more calls. */
 const char *disk_path(const char *dir, const char *name);
 
+/* Opens an engine of this class, or fails the test; but where this machine refuses io_uring (a
+ * container's filter, a small memlock limit), NULL with a printed reason. */
+struct ckpt__engine *disk_engine(const struct ckpt__engine_class *cls,
+                                 const struct ckpt__engine_config *config);
+
 size_t disk_lines_with(struct disk *d, const char *part);
 
 /* Polls and reaps until *flag reaches value; fails the test after 20 s. */

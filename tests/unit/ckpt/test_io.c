@@ -49,9 +49,11 @@ static bool at_place(int i)
     blocks_init(&blocks, &disk, NULL);
     struct ckpt__engine_config config = {
         .env = &disk.env, .queue_depth = 4, .pool = pool->base, .pool_bytes = pool->bytes};
-    ck_assert_int_eq(places[i].cls->open(&engine, &config, NULL), CKPT_OK);
+    engine = disk_engine(places[i].cls, &config);
+    if (engine == NULL)
+        blocks_free(&blocks);
     blocks.on.engine = engine;
-    return true;
+    return engine != NULL;
 }
 
 /* ramfs never takes O_DIRECT, tmpfs from Linux 6.6 on; the build's file system as it may. */
