@@ -224,7 +224,8 @@ static int check_want(const ckpt_tensor *t, const struct ckpt__entry *e, ckpt_er
     }
     if (t->data == NULL && e->bytes > 0)
         return ckpt__fail(err, CKPT_EINVAL, "tensor %s: data is NULL", e->name);
-    return CKPT_OK;
+    uint64_t bytes; /* known already; the strides may still be too large to walk */
+    return ckpt__tensor_check(t, &bytes, err);
 }
 
 int ckpt_load_get(ckpt_load *l, int32_t shard, const ckpt_tensor *t, ckpt_error *err)
