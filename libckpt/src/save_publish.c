@@ -188,9 +188,12 @@ static void claimed(struct ckpt__req *req)
         return;
     }
     if (req->result < 0) {
-        ckpt__req_error(req, &s->error);
-        ckpt__free(env, s->claim_path); /* not ours to remove */
-        s->claim_path = NULL;
+        if (!ckpt__save_failed(s))
+            ckpt__req_error(req, &s->error);
+        if (req->result == -EEXIST) {
+            ckpt__free(env, s->claim_path); /* not ours to remove */
+            s->claim_path = NULL;
+        }
         end_prepare(s);
         return;
     }

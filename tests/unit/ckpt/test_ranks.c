@@ -183,7 +183,7 @@ END_TEST
 START_TEST(a_missing_rank_is_named)
 {
     struct trainer_loaded got;
-    open_world(4, 300);
+    open_world(4, 1500);
     save_all(1, 1);
     save_some(2, 1, 0xb); /* rank 2 does not come */
     for (int r = 0; r < world; r++) {
