@@ -1,0 +1,172 @@
+/*
+ * net.c: see net.h.
+ */
+#include "net.h"
+
+#include "bytes.h"
+
+#include <arpa/inet.h>
+#include <check.h>
+#include <dirent.h>
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+rdzv_server_options net_options(void)
+{
+    rdzv_server_options opt;
+    rdzv_server_options_init(&opt, sizeof opt);
+    opt.port = 0;
+    return opt;
+}
+
+int net_connect_socket(int fd, uint16_t port)
+{
+    struct timeval limit = {.tv_sec = 10};
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    int on = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    struct sockaddr_in addr = {.sin_family = AF_INET,
+                               .sin_port = htons(port),
+                               .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    return connect(fd, (struct sockaddr *)&addr, sizeof addr);
+}
+
+int net_connect(uint16_t port)
+{
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(net_connect_socket(fd, port), 0);
+    return fd;
+}
+
+uint16_t net_port(const rdzv_server *s)
+{
+    uint16_t port;
+    rdzv_server_address(s, &port);
+    return port;
+}
+
+void net_send(int fd, struct wire *w)
+{
+    size_t at = 0;
+    while (at < w->len) {
+        ssize_t n = send(fd, w->data + at, w->len - at, MSG_NOSIGNAL);
+        ck_assert_msg(n > 0, "send: %s", strerror(errno));
+        at += (size_t)n;
+    }
+    w->len = 0;
+}
+
+void net_read(int fd, struct wire *got, size_t len)
+{
+    char part[4096];
+    while (len > 0) {
+        ssize_t n = recv(fd, part, len < sizeof part ? len : sizeof part, 0);
+        ck_assert_msg(n > 0, "recv: %s, %zu bytes missing", n == 0 ? "end" : strerror(errno), len);
+        wire_bytes(got, part, (size_t)n);
+        len -= (size_t)n;
+    }
+}
+
+int net_read_all(int fd, struct wire *got)
+{
+    char part[4096];
+    for (;;) {
+        ssize_t n = recv(fd, part, sizeof part, 0);
+        if (n == 0)
+            return 0;
+        if (n < 0) {
+            ck_assert_msg(errno == ECONNRESET, "recv: %s", strerror(errno));
+            return errno;
+        }
+        wire_bytes(got, part, (size_t)n);
+    }
+}
+
+long long net_count_keys(uint16_t port)
+{
+    struct wire w = WIRE_INIT;
+    int fd = net_connect(port);
+    wire_hello(&w);
+    wire_add(&w, "b", RDZV__OP_GETNUMKEYS);
+    net_send(fd, &w);
+    net_read(fd, &w, 8);
+    long long keys = (long long)bytes_get_u64(w.data);
+    wire_free(&w);
+    close(fd);
+    return keys;
+}
+
+static int count_entries(const char *path)
+{
+    DIR *dir = opendir(path);
+    ck_assert_ptr_nonnull(dir);
+    int count = 0;
+    struct dirent *entry;
+    while ((entry = readdir(dir)) != NULL)
+        count += entry->d_name[0] != '.';
+    closedir(dir);
+    return count;
+}
+
+void net_warm_up(void)
+{
+    rdzv_server_options opt = net_options();
+    rdzv_server *s;
+    ck_assert_int_eq(rdzv_server_open(&s, &opt, NULL), RDZV_OK);
+    rdzv_server_close(s, NULL, NULL);
+}
+
+int net_count_fds(void)
+{
+    return count_entries("/proc/self/fd");
+}
+
+int net_count_threads(void)
+{
+    return count_entries("/proc/self/task");
+}
+
+void net_thread_status(const char *thread, const char *field, char *ret, size_t size)
+{
+    ret[0] = '\0';
+    DIR *dir = opendir("/proc/self/task");
+    ck_assert_ptr_nonnull(dir);
+    struct dirent *entry;
+    while ((entry = readdir(dir)) != NULL) {
+        char path[300];
+        char line[256];
+        int named = 0;
+        snprintf(path, sizeof path, "/proc/self/task/%s/status", entry->d_name);
+        FILE *f = entry->d_name[0] != '.' ? fopen(path, "r") : NULL;
+        while (f != NULL && fgets(line, sizeof line, f) != NULL) {
+            line[strcspn(line, "\n")] = '\0';
+            if (strncmp(line, "Name:\t", 6) == 0)
+                named = strcmp(line + 6, thread) == 0;
+            if (named && strncmp(line, field, strlen(field)) == 0)
+                snprintf(ret, size, "%s", line + strlen(field) + 2);
+        }
+        if (f != NULL)
+            fclose(f);
+    }
+    closedir(dir);
+}
+
+void net_log_line(void *ctx, int level, const char *line)
+{
+    struct net_log *log = ctx;
+    log->lines++;
+    log->level = level;
+    size_t used = strlen(log->text);
+    snprintf(log->text + used, sizeof log->text - used, "%s\n", line);
+}
+
+void net_count_call(void *count)
+{
+    ++*(int *)count;
+}

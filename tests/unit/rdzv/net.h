@@ -1,0 +1,40 @@
+/* net.h: plain blocking clients of a real server, and what the process has open. */
+#ifndef TESTS_RDZV_NET_H
+#define TESTS_RDZV_NET_H
+
+#include "rdzv.h"
+#include "wire.h"
+
+/* Options for a server on a free port of 127.0.0.1. */
+rdzv_server_options net_options(void);
+/* Connected to 127.0.0.1:port; reads time out after 10 s. */
+int net_connect(uint16_t port);
+/* Connects `fd` and returns what connect returned. */
+int net_connect_socket(int fd, uint16_t port);
+uint16_t net_port(const rdzv_server *s);
+void net_send(int fd, struct wire *w); /* and empties w */
+/* Appends exactly `len` bytes to `got`. */
+void net_read(int fd, struct wire *got, size_t len);
+/* Appends everything up to the end. Returns 0 after an orderly end, ECONNRESET after a reset. */
+int net_read_all(int fd, struct wire *got);
+/* Asks for the number of keys over a new connection, so that the server has done all before it. */
+long long net_count_keys(uint16_t port);
+
+/* libuv opens descriptors of its own with a process's first loop and never closes them: this does
+ * it, so that counts before and after a test compare. */
+void net_warm_up(void);
+int net_count_fds(void);
+int net_count_threads(void);
+/* Value of `field` ("SigBlk") of the thread named `thread`, as text; "" when there is none. */
+void net_thread_status(const char *thread, const char *field, char *ret, size_t size);
+
+/* Log lines of a server, kept. */
+struct net_log {
+    int lines;
+    int level; /* of the last */
+    char text[8192];
+};
+void net_log_line(void *log, int level, const char *line);
+void net_count_call(void *count); /* an rdzv_closed_fn: adds 1 to an int */
+
+#endif
