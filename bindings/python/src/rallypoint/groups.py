@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import itertools
 import logging
 import os
@@ -79,12 +80,10 @@ class TorchGroup(Group):
                 errors.CKPT_CODE["EINVAL"],
                 "TorchGroup needs torch.distributed: call init_process_group first",
             )
-        c10d = distributed.distributed_c10d
-        group = process_group or c10d._get_default_group()
-        self.rank = distributed.get_rank(group)
-        self.world_size = distributed.get_world_size(group)
-        self._store = c10d._get_default_store()
-        self._prefix = f"rallypoint/{prefix}/{c10d._get_process_group_name(group)}"
+        self.rank = distributed.get_rank(process_group)
+        self.world_size = distributed.get_world_size(process_group)
+        self._store = distributed.distributed_c10d._get_default_store()
+        self._prefix = f"rallypoint/{prefix}/{_members(distributed, process_group)}"
         self._failure: Optional[BaseException] = None
 
     def __repr__(self) -> str:
@@ -159,6 +158,14 @@ class _StoreBoard:
         # key then answers with the expected value.
         value = self._store.compare_set(name, _ABSENT.decode(), _ABSENT.decode())
         return None if value == _ABSENT else value
+
+
+def _members(distributed: Any, process_group: Any) -> str:
+    """The same short name on all ranks of a group, another for a group of others."""
+    if process_group is None:
+        return "all"
+    ranks = sorted(distributed.get_process_group_ranks(process_group))
+    return hashlib.sha256(",".join(map(str, ranks)).encode()).hexdigest()[:16]
 
 
 def _own_connection(store: Any) -> Any:
