@@ -22,6 +22,10 @@ run_examples() {
     run_serve "$folder/serve_$kind"
 }
 
+run_serve() {
+    "$SOURCE/tests/unit/rdzv/run_serve.sh" "$1"
+}
+
 # An example that is said to be static must not load our shared library.
 assert_static() {
     ! readelf -d "$1" | grep -E 'NEEDED.*lib(ckpt|rdzv)' || fail "$1 loads the shared library"
@@ -35,21 +39,21 @@ prefix() {
 }
 
 # One compile line, as the top of each example gives it.
-compile() { # EXAMPLE LIBRARY
+compile() { # EXAMPLE LIBRARY [WHAT ELSE THE EXAMPLE USES]
     # shellcheck disable=SC2046 # flags are words
     $CC -std=c99 -Wall -Wextra -Werror "$SOURCE/examples/$1.c" -o "$work/$1_shared" \
-        $(pkg-config --cflags --libs "$2")
+        $(pkg-config --cflags --libs "${@:2}")
     [ "$STATIC" = ON ] || return 0
     # shellcheck disable=SC2046
     $CC -std=c99 -Wall -Wextra -Werror "$SOURCE/examples/$1.c" -o "$work/$1_static" \
-        $(pkg-config --static --cflags --libs "$2" | sed "s/-l${2#lib}\b/-l:$2.a/g")
+        $(pkg-config --static --cflags --libs "${@:2}" | sed "s/-l${2#lib}\b/-l:$2.a/g")
     assert_static "$work/$1_static"
 }
 
 pkg_config() {
     [ "$(pkg-config --modversion libckpt)" = "$VERSION" ] || fail "libckpt.pc has another version"
     compile save_blocking libckpt
-    compile serve librdzv
+    compile serve librdzv libuv
     LD_LIBRARY_PATH=$libdir run_examples "$work" shared
     [ "$STATIC" != ON ] || run_examples "$work" static
 }

@@ -114,12 +114,15 @@ static int count_entries(const char *path)
     return count;
 }
 
+static int threads_before;
+
 void net_warm_up(void)
 {
     rdzv_server_options opt = net_options();
     rdzv_server *s;
     ck_assert_int_eq(rdzv_server_open(&s, &opt, NULL), RDZV_OK);
     rdzv_server_close(s, NULL, NULL);
+    threads_before = count_entries("/proc/self/task");
 }
 
 int net_count_fds(void)
@@ -129,7 +132,7 @@ int net_count_fds(void)
 
 int net_count_threads(void)
 {
-    return count_entries("/proc/self/task");
+    return count_entries("/proc/self/task") - threads_before;
 }
 
 void net_thread_status(const char *thread, const char *field, char *ret, size_t size)

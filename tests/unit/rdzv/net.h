@@ -20,10 +20,11 @@ int net_read_all(int fd, struct wire *got);
 /* Asks for the number of keys over a new connection, so that the server has done all before it. */
 long long net_count_keys(uint16_t port);
 
-/* libuv opens descriptors of its own with a process's first loop and never closes them: this does
- * it, so that counts before and after a test compare. */
+/* libuv opens descriptors of its own with a process's first loop and never closes them, and a
+ * sanitizer may run a thread: after this, counts before and after a test compare. */
 void net_warm_up(void);
 int net_count_fds(void);
+/* Threads beyond those that net_warm_up found. */
 int net_count_threads(void);
 /* Value of `field` ("SigBlk") of the thread named `thread`, as text; "" when there is none. */
 void net_thread_status(const char *thread, const char *field, char *ret, size_t size);
