@@ -8,6 +8,7 @@
 #include "layout.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum direction { GATHER, SCATTER };
@@ -92,6 +93,78 @@ static inline __attribute__((always_inline)) void copy_row(uint8_t *memory, int6
     }
 }
 
+/* Memory that is near for neighbouring rows and far for neighbouring columns (a transposed matrix,
+ * channels last) goes through a tile, one cache line wide and high: then every line of either side
+ * is used whole while it is there, also where all of them fall into one cache set. */
+#define TILE_BYTES 64
+
+struct plane {
+    int64_t row_stride, column_stride; /* in memory */
+    size_t dense_row;                  /* bytes */
+};
+
+static inline __attribute__((always_inline)) void copy_tile(uint8_t *memory, uint8_t *dense,
+                                                            const struct plane *p, int64_t rows,
+                                                            int64_t columns, size_t item,
+                                                            enum direction way)
+{
+    uint8_t tile[TILE_BYTES][TILE_BYTES];
+    size_t width = (size_t)columns * item;
+    if (way == SCATTER) {
+        for (int64_t r = 0; r < rows; r++)
+            memcpy(tile[r], dense + (size_t)r * p->dense_row, width);
+    }
+    for (int64_t c = 0; c < columns; c++) {
+        for (int64_t r = 0; r < rows; r++)
+            copy_bytes(memory + r * p->row_stride + c * p->column_stride,
+                       tile[r] + (size_t)c * item, item, way);
+    }
+    if (way == GATHER) {
+        for (int64_t r = 0; r < rows; r++)
+            memcpy(dense + (size_t)r * p->dense_row, tile[r], width);
+    }
+}
+
+static inline __attribute__((always_inline)) void copy_tiles(uint8_t *memory, uint8_t *dense,
+                                                             const struct plane *p, int64_t rows,
+                                                             int64_t columns, size_t item,
+                                                             enum direction way)
+{
+    const int64_t side = (int64_t)(TILE_BYTES / item);
+    for (int64_t c = 0; c < columns; c += side) {
+        int64_t width = columns - c < side ? columns - c : side;
+        for (int64_t r = 0; r < rows; r += side) {
+            int64_t height = rows - r < side ? rows - r : side;
+            copy_tile(memory + r * p->row_stride + c * p->column_stride,
+                      dense + (size_t)r * p->dense_row + (size_t)c * item, p, height, width, item,
+                      way);
+        }
+    }
+}
+
+static inline __attribute__((always_inline)) void copy_plane(uint8_t *memory, uint8_t *dense,
+                                                             const struct plane *p, int64_t rows,
+                                                             int64_t columns, size_t item,
+                                                             enum direction way)
+{
+    switch (item) {
+    case 1:
+        copy_tiles(memory, dense, p, rows, columns, 1, way);
+        break;
+    case 2:
+        copy_tiles(memory, dense, p, rows, columns, 2, way);
+        break;
+    case 4:
+        copy_tiles(memory, dense, p, rows, columns, 4, way);
+        break;
+    case 8:
+        copy_tiles(memory, dense, p, rows, columns, 8, way);
+        break;
+    default:
+        copy_tiles(memory, dense, p, rows, columns, item, way);
+    }
+}
+
 /* Where a walk stands: index per dimension, and the byte offset in memory that they add up to. */
 struct place {
     int64_t index[CKPT_MAX_DIMS];
@@ -108,10 +181,9 @@ static void place_of(const struct walk *w, uint64_t piece_number, struct place *
     }
 }
 
-/* Goes `count` pieces ahead, at most to the end of the row, and carries. */
-static void advance(const struct walk *w, struct place *p, int64_t count)
+/* Goes `count` ahead in dimension i, at most to its end, and carries. */
+static void advance(const struct walk *w, struct place *p, int i, int64_t count)
 {
-    int i = w->n - 1;
     p->index[i] += count;
     p->at += count * w->stride[i];
     while (i > 0 && p->index[i] == w->dim[i]) {
@@ -121,6 +193,17 @@ static void advance(const struct walk *w, struct place *p, int64_t count)
         p->index[i]++;
         p->at += w->stride[i];
     }
+}
+
+/* How many whole rows from here are better copied in tiles; 0 or 1 = none. */
+static int64_t rows_for_tiles(const struct walk *w, const struct place *p, size_t len)
+{
+    if (w->n < 2 || w->piece > 16 || p->index[w->n - 1] != 0 || w->dim[w->n - 1] < 4 ||
+        llabs(w->stride[w->n - 2]) >= llabs(w->stride[w->n - 1]))
+        return 0;
+    int64_t left = w->dim[w->n - 2] - p->index[w->n - 2];
+    int64_t whole = (int64_t)(len / w->piece) / w->dim[w->n - 1];
+    return whole < left ? whole : left;
 }
 
 static inline __attribute__((always_inline)) void
@@ -137,6 +220,7 @@ move(const struct ckpt__entry *e, uint64_t off, uint8_t *dense, size_t len, enum
     struct place p;
     merge_dimensions(e, &w);
     place_of(&w, off / w.piece, &p);
+    const int last = w.n - 1;
 
     size_t within = (size_t)(off % w.piece);
     if (within > 0) {
@@ -144,16 +228,27 @@ move(const struct ckpt__entry *e, uint64_t off, uint8_t *dense, size_t len, enum
         copy_bytes(e->data + p.at + within, dense, n, way);
         dense += n;
         len -= n;
-        advance(&w, &p, 1);
+        advance(&w, &p, last, 1);
     }
     while (len >= w.piece) {
-        int64_t left = w.dim[w.n - 1] - p.index[w.n - 1];
-        int64_t whole = (int64_t)(len / w.piece);
-        int64_t count = whole < left ? whole : left;
-        copy_row(e->data + p.at, w.stride[w.n - 1], dense, w.piece, count, way);
-        dense += (size_t)count * w.piece;
-        len -= (size_t)count * w.piece;
-        advance(&w, &p, count);
+        size_t n;
+        int64_t rows = rows_for_tiles(&w, &p, len);
+        if (rows > 1) {
+            const struct plane plane = {w.stride[last - 1], w.stride[last],
+                                        (size_t)w.dim[last] * w.piece};
+            copy_plane(e->data + p.at, dense, &plane, rows, w.dim[last], w.piece, way);
+            n = (size_t)rows * plane.dense_row;
+            advance(&w, &p, last - 1, rows);
+        } else {
+            int64_t left = w.dim[last] - p.index[last];
+            int64_t whole = (int64_t)(len / w.piece);
+            int64_t count = whole < left ? whole : left;
+            copy_row(e->data + p.at, w.stride[last], dense, w.piece, count, way);
+            n = (size_t)count * w.piece;
+            advance(&w, &p, last, count);
+        }
+        dense += n;
+        len -= n;
     }
     if (len > 0)
         copy_bytes(e->data + p.at, dense, len, way);
