@@ -14,7 +14,7 @@
 #include <stdbool.h>
 
 #define CKPT__DATA_ALIGN 4096u
-#define CKPT__MAX_HEADER_BYTES (100u * 1000u * 1000u) /* what safetensors readers accept */
+#define CKPT__MAX_HEADER_BYTES 100000000u /* what safetensors readers accept */
 
 #define CKPT__MAX_ALIASES (1u << 20)
 #define CKPT__METADATA_KEY "__metadata__" /* the one name that no tensor can have */

@@ -142,9 +142,14 @@ static int bad_syntax(const struct in *in, const char *what)
     return ckpt__fail(in->err, CKPT_EUNREADABLE, "safetensors header, byte %zu: %s", in->at, what);
 }
 
+static bool is_space(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
 static void skip_space(struct in *in)
 {
-    while (in->at < in->len && memchr(" \t\r\n", in->json[in->at], 4) != NULL)
+    while (in->at < in->len && is_space(in->json[in->at]))
         in->at++;
 }
 

@@ -193,7 +193,7 @@ int ckpt__tensor_check(const ckpt_tensor *t, uint64_t *ret_bytes, ckpt_error *er
     if (t->ndim > 0 && t->shape == NULL)
         return ckpt__fail(err, CKPT_EINVAL, "tensor \"%s\": shape is missing",
                           ckpt__show_name(t->name).text);
-    uint64_t bytes;
+    uint64_t bytes = 0;
     rc = dense_bytes(t, "shape", t->shape, &bytes, err);
     if (rc == CKPT_OK)
         rc = check_place(t, err);

@@ -6,6 +6,7 @@
 #include "frame.h"
 #include "manifest.h"
 
+#undef NDEBUG /* the assertions are the test */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>

@@ -5,6 +5,7 @@
 #include "bytes.h"
 #include "layout.h"
 
+#undef NDEBUG /* the assertions are the test */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
