@@ -463,7 +463,7 @@ static int decode_message(enum ckpt__frame_kind kind, const ProtobufCMessage *m)
     X(strcpy(m->tensors[3]->name, "rng"), EUNREADABLE, "\"rng\" is there twice")                   \
     X(m->tensors[0]->dtype = 0, EUNREADABLE, "unknown dtype 0")                                    \
     X(m->tensors[0]->dtype = 21, EUNREADABLE, "unknown dtype 21")                                  \
-    X(m->tensors[0]->dtype = -1, EUNREADABLE, "unknown dtype 4294967295")                          \
+    X(m->tensors[0]->dtype = (Ckpt__V1__Dtype)-1, EUNREADABLE, "unknown dtype 4294967295")         \
     X(m->tensors[2]->dtype = (Ckpt__V1__Dtype)CKPT_F64, EUNREADABLE, "dtype and shape need")       \
     X(m->tensors[2]->shape[0]++, EUNREADABLE, "dtype and shape need")                              \
     X(m->tensors[2]->shape[0] = -1, EUNREADABLE, "shape[0] is negative")                           \
