@@ -4,7 +4,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-mapfile -t targets < <(find build/fuzz/tests/fuzz -maxdepth 1 -type f -executable -name 'fuzz_*')
+mapfile -t targets < <(find build/fuzz/tests/fuzz -maxdepth 1 -type f -executable \
+    -name 'fuzz_*' -not -name '*_replay')
 if [ "${#targets[@]}" -eq 0 ]; then
     echo "no fuzz target in build/fuzz/tests/fuzz: cmake --preset fuzz && cmake --build --preset fuzz"
     exit 1

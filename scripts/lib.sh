@@ -34,7 +34,7 @@ step() {
 
 # closing_line LOG: what ctest or pytest said last, or the last line that starts with "note: ".
 closing_line() {
-    grep -aE '^(=+ )?([0-9]+ (passed|failed|skipped|error)|no tests ran)|tests passed, |^note: ' "$1" |
+    grep -aE '^(=+ )?([0-9]+ (passed|failed|skipped|error)|no tests ran)|tests passed|^note: ' "$1" |
         tail -n 1 | sed -e 's/^=* //' -e 's/ =*$//' -e 's/^note: //'
 }
 

@@ -14,12 +14,13 @@ fail() {
     exit 1
 }
 
-# Runs both examples, each named FOLDER/NAME-of-example_KIND.
-run_examples() {
+# Runs both examples of one kind, shared or static.
+run_examples() { # FOLDER KIND
     local folder=$1 kind=$2
     "$folder/save_blocking_$kind" "$folder/checkpoints-$kind" | tee "$folder/said"
     grep -qx equal "$folder/said" || fail "save_blocking_$kind did not load what it saved"
-    run_serve "$folder/serve_$kind"
+    "$folder/serve_$kind" 0 0.1 | tee "$folder/said"
+    grep -qx closed "$folder/said" || fail "serve_$kind did not close its server"
 }
 
 run_serve() {
