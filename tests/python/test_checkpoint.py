@@ -128,7 +128,8 @@ def test_bad_steps(root, step, error):
 def test_root_that_is_a_file_or_has_no_parent(tmp_path):
     path = tmp_path / "file"
     path.write_text("mine")
-    for call in (lambda: ckpt.save(path, 1, {}), lambda: ckpt.load(path), lambda: ckpt.latest(path)):
+    for call in (lambda: ckpt.save(path, 1, {}), lambda: ckpt.load(path),
+                 lambda: ckpt.latest(path)):
         with pytest.raises(errors.InvalidArgument, match="file is not a directory"):
             call()
     assert path.read_text() == "mine"

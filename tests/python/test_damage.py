@@ -116,7 +116,8 @@ def test_a_read_only_file_system(mount):
     folder = mount("size=12m")
     root = folder / "root"
     ckpt.save(root, 1, {"x": np.ones(100)})
-    done = subprocess.run(["mount", "-o", "remount,ro", str(folder)], capture_output=True, text=True)
+    done = subprocess.run(["mount", "-o", "remount,ro", str(folder)], capture_output=True,
+                          text=True)
     if done.returncode != 0:
         pytest.skip(f"cannot remount read-only: {done.stderr.strip()}")
     with pytest.raises(errors.AccessDenied, match=str(root)):

@@ -198,9 +198,9 @@ REFUSED = [
     (lambda: torch.empty(3, device="meta"), "on the meta device has no data"),
     (lambda: torch.quantize_per_tensor(torch.ones(2), 1.0, 0, torch.qint8), "quantized"),
     (lambda: torch.zeros(2, dtype=torch.complex32), "a tensor of torch.complex32 cannot be saved"),
-    (lambda: torch.nn.UninitializedParameter() if hasattr(torch.nn, "UninitializedParameter")
-        else torch.nn.parameter.UninitializedParameter(), "UninitializedParameter cannot be saved"),
-    (lambda: torch.ones(2).as_subclass(type("Mine", (torch.Tensor,), {})), "a Mine cannot be saved"),
+    (lambda: torch.nn.parameter.UninitializedParameter(), "UninitializedParameter cannot be saved"),
+    (lambda: torch.ones(2).as_subclass(type("Mine", (torch.Tensor,), {})),
+     "a Mine cannot be saved"),
     (lambda: torch.float32, "dtype cannot be saved"),
     (lambda: torch.device("cpu"), "device cannot be saved"),
     (lambda: torch.Generator(), "Generator cannot be saved"),
@@ -265,7 +265,8 @@ def test_into_fills_the_users_tensors(root):
     assert target["model"]["bias"].requires_grad
     assert state["list"][0] is target["list"][0] and np.array_equal(target["list"][0], array)
     assert torch.equal(state["model"]["more"], torch.ones(1)) and state["step"] == 3
-    assert torch.equal(backing[:, 0], torch.zeros(6)) and torch.equal(backing[:, 5:], torch.zeros(6, 3))
+    assert torch.equal(backing[:, 0], torch.zeros(6))
+    assert torch.equal(backing[:, 5:], torch.zeros(6, 3))
 
 
 def test_into_a_live_model(root):

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from conftest import TOP
 from rallypoint import ckpt, errors
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -104,6 +103,29 @@ def test_a_save_does_not_wait_for_the_training_threads_store(python, root):
 def test_torch_group_needs_a_process_group():
     with pytest.raises(errors.InvalidArgument, match="init_process_group"):
         ckpt.TorchGroup()
+
+
+def test_connections_end_with_the_checkpointer(root):
+    import gc
+
+    import torch.distributed as dist
+
+    from rallypoint import rdzv
+
+    with rdzv.Server() as server:
+        store = dist.TCPStore("127.0.0.1", server.port, is_master=False)
+        dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+        gc.disable()
+        try:
+            group = ckpt.TorchGroup()
+            ckpt.save(root, 1, {"x": 1}, group=group)
+            before = len(os.listdir("/proc/self/fd"))
+            for step in range(5):
+                ckpt.save(root, step, {"x": 1}, group=group)
+            assert len(os.listdir("/proc/self/fd")) == before
+        finally:
+            gc.enable()
+            dist.destroy_process_group()
 
 
 def test_a_lost_store_is_an_error_with_its_cause(root, tmp_path, caplog):

@@ -1,9 +1,11 @@
 """The tree and its note: pure, no file and no library."""
 
 import collections
+import ctypes
 import json
 import math
 import random
+import re
 import struct
 import sys
 import time
@@ -51,7 +53,11 @@ LEAVES = [
 ]
 
 
-@pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: ascii(leaf)[:20] if type(leaf) is not int else hex(leaf)[:20])
+def short(value):
+    return (hex(value) if type(value) is int else ascii(value))[:20]
+
+
+@pytest.mark.parametrize("leaf", LEAVES, ids=short)
 def test_leaf_is_kept_exactly(leaf):
     for tree in (leaf, [leaf], (leaf, leaf), {"key": leaf}, {1: [leaf]}):
         assert same(again(tree), tree)
@@ -61,7 +67,7 @@ KEYS = ["a", "", "a.b", "a/b", "../x", "__metadata__", "new\nline", 'qu"ote', "\
         0, 1, -5, 2**200, 1.5, -0.0, math.inf, None, True, "0", "None"]
 
 
-@pytest.mark.parametrize("key", KEYS, ids=lambda key: ascii(key)[:20])
+@pytest.mark.parametrize("key", KEYS, ids=short)
 def test_key_keeps_its_type(key):
     tree = {key: b"value", "other": {key: 1}}
     assert same(again(tree), tree)
@@ -110,7 +116,7 @@ def test_names_are_paths():
 
 def test_colliding_names_are_made_unique():
     tree = {"a": {"b": b"1"}, "a.b": b"2", "a.b~2": b"3", 1: b"4", "1": b"5", "1~2": b"6",
-            True: b"4", "__metadata__": b"7", "": b"8"}
+            "__metadata__": b"7", "": b"8"}
     packer, _ = packed(tree)
     names = [name for name, _ in packer.tensors]
     assert len(set(names)) == len(names)
@@ -153,6 +159,10 @@ def function():
     pass
 
 
+def pattern(text):
+    return ".*".join(re.escape(part) for part in text.split(".*"))
+
+
 @pytest.mark.parametrize("tree, text", [
     ({"optim": {"state": [{"fn": function}]}},
      "state['optim']['state'][0]['fn']: function cannot be saved; only tensors"),
@@ -169,12 +179,6 @@ def function():
 def test_other_values_are_type_errors(tree, text):
     with pytest.raises(TypeError, match=pattern(text)):
         packed(tree)
-
-
-def pattern(text):
-    import re
-
-    return ".*".join(re.escape(part) for part in text.split(".*"))
 
 
 @pytest.mark.parametrize("tree, text", [
@@ -297,7 +301,5 @@ def test_leaves_of_a_users_tree():
 def test_bytes_are_described_without_a_copy():
     value = b"hello"
     tensor = _tensors.describe_bytes(value)
-    import ctypes
-
     assert ctypes.string_at(tensor.pointer, 5) == value
     assert tensor.shape == (5,) and tensor.owner is value

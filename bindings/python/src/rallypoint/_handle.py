@@ -168,7 +168,11 @@ class Handle:
             table, self._board = self._group._table(self._lib)
             options.group = ctypes.pointer(table)
         pointer = c_void_p()
-        self._checked(self._lib.ckpt_open, byref(pointer), byref(options))
+        try:
+            self._checked(self._lib.ckpt_open, byref(pointer), byref(options))
+        except errors.Error:
+            self._release_board()
+            raise
         self._pointer = pointer.value
         self._poll = select.poll()
         self._poll.register(self._lib.ckpt_fd(self._pointer), select.POLLIN)
@@ -312,7 +316,7 @@ class Handle:
         code = self._lib.ckpt_load_note(load, shard, byref(pointer), byref(length))
         if code < 0:
             raise errors.from_ckpt(code, f"shard {shard} is not in the checkpoint")
-        return ctypes.string_at(pointer.value, length.value) if length.value else b""
+        return ctypes.string_at(pointer.value or 0, length.value) if length.value else b""
 
     def get(self, load: int, shard: int, name: str, tensor: Tensor) -> None:
         struct = _tensor_struct(name.encode(), tensor)
@@ -355,7 +359,12 @@ class Handle:
             return
         pointer, self._pointer = self._pointer, None
         self._lib.ckpt_close(pointer)
-        self._board = None
+        self._release_board()
+
+    def _release_board(self) -> None:
+        if self._board is not None:
+            self._board.release()
+            self._board = None
 
 
 def _tensor_struct(name: bytes, tensor: Tensor) -> Any:

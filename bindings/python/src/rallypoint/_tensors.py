@@ -134,20 +134,21 @@ def into(value: Any, dtype: int, shape: tuple, where: Where) -> Slot:
     be written to; both name the key path.
     """
     torch = sys.modules.get("torch")
-    on_host = True
     if torch is not None and isinstance(value, torch.Tensor):
         found = (_torch_dtype(torch, value, where), tuple(value.shape))
-        on_host = value.device.type == "cpu" and not (value.is_conj() or value.is_neg())
+        direct = value.device.type == "cpu" and not (value.is_conj() or value.is_neg())
     else:
-        tensor = describe(value, where)
-        found = (tensor.dtype, tensor.shape)
+        array = _describe_numpy(sys.modules["numpy"], value, where)
+        found = (array.dtype, array.shape)
+        direct = True
     if found != (dtype, shape):
         raise _error("EMISMATCH", f"{where()}: the checkpoint has {_NAME[dtype]} of shape "
                                   f"{list(shape)}, the tensor to load into is "
                                   f"{_NAME[found[0]]} of shape {list(found[1])}")
-    if not on_host:
+    if not direct:
         return _through_host(torch, value, dtype, shape, where)
     tensor = describe(value, where)
+    assert tensor is not None
     if any(n > 1 and stride == 0 for n, stride in zip(shape, tensor.strides_bytes or ())):
         raise _error("EINVAL", f"{where()}: is an expanded view whose elements share memory, "
                                f"so it cannot be loaded into")
@@ -242,8 +243,8 @@ def _allocate_torch(torch: Any, name: str, shape: tuple, where: Where) -> Slot:
     attribute = next(attribute for attribute, known in _TORCH_NAMES.items() if known == name)
     dtype = getattr(torch, attribute, None)
     if dtype is None:
-        raise _error("ENOTSUP", f"{where()}: has dtype {attribute}, which torch {torch.__version__} "
-                             f"lacks: install a newer torch")
+        raise _error("ENOTSUP", f"{where()}: has dtype {attribute}, which torch "
+                                f"{torch.__version__} lacks: install a newer torch")
     value = torch.empty(shape, dtype=dtype)
     return Slot(_describe_torch(torch, value, where), lambda: value)
 
@@ -258,9 +259,9 @@ def _generic(numpy: Any) -> Any:
 
 def _describe_numpy(numpy: Any, value: Any, where: Where) -> Tensor:
     if isinstance(value, numpy.generic):
-        array, tie = numpy.asarray(value), None
+        array = numpy.asarray(value)
     elif type(value) in (numpy.ndarray, numpy.memmap):
-        array, tie = value, True
+        array = value
     else:
         raise TypeError(f"{where()}: a {type(value).__name__} cannot be saved as it is: "
                         f"turn it to a plain numpy.ndarray first")
@@ -274,10 +275,11 @@ def _describe_numpy(numpy: Any, value: Any, where: Where) -> Tensor:
                         f"of this machine: convert it with astype({dtype.newbyteorder('=').str!r})")
     pointer = array.__array_interface__["data"][0]
     strides = None if array.flags.c_contiguous else tuple(array.strides)
-    if tie and array.size:
+    tie: Any = (NUMPY, id(value))
+    if array is not value:
+        tie = None
+    elif array.size:
         tie = (NUMPY, pointer, array.shape, array.strides, name)
-    elif tie:
-        tie = (NUMPY, id(value))
     return Tensor(NUMPY, _VALUE[name], tuple(array.shape), strides, pointer, array, tie)
 
 

@@ -102,7 +102,8 @@ class Packer:
         if id(value) in place.open:
             raise ValueError(f"{place.text()}: contains itself, which cannot be saved")
         if len(place.path) >= MAX_DEPTH:
-            raise ValueError(f"{place.text()[:400]}...: is nested more than {MAX_DEPTH} levels deep")
+            raise ValueError(f"{place.text()[:400]}...: is nested more than {MAX_DEPTH} levels "
+                             f"deep")
         self._values += len(value)
         if self._values > MAX_VALUES:
             raise ValueError(f"{place.text()}: the state has more than {MAX_VALUES} values: "

@@ -28,6 +28,8 @@ import atexit
 import contextlib
 import dataclasses
 import datetime
+import functools
+import importlib
 import logging
 import operator
 import os
@@ -58,7 +60,6 @@ _ffi.ckpt()  # a missing or wrong library is an error of this import
 
 _log = logging.getLogger("rallypoint")
 _Path = Union[str, "os.PathLike[str]"]
-_LOOK = {"staging_bytes": 2 << 20, "block_bytes": 1 << 20}  # enough to read records
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,7 +169,9 @@ class Checkpointer:
     def world_size(self) -> int:
         return self._alive().world_size
 
-    def save(self, step: int, state: Any, local: Any = None, *, wait: bool = False) -> Optional[Saved]:
+    def save(
+        self, step: int, state: Any, local: Any = None, *, wait: bool = False
+    ) -> Optional[Saved]:
         """Saves a checkpoint; collective over the group.
 
         Returns when every tensor has been copied: they are yours to change, while the write goes
@@ -194,9 +197,10 @@ class Checkpointer:
             self._running = self._begin(handle, operator.index(step), state, local)
             handle.wait_or_close(self._running, staged=True)
             self._running.keep = None
-            if wait or self._running.done:
-                return self._finish_save()
-            return None
+            if not (wait or self._running.done):
+                return None
+            saved = self._finish_save()
+            return saved if wait else None
 
     def wait(self) -> Optional[Saved]:
         """Waits for the save that is being written.
@@ -242,6 +246,7 @@ class Checkpointer:
         """
         with self._use() as handle:
             self._settle()
+            self._surface()
             return _latest(handle)
 
     def close(self) -> None:
@@ -401,7 +406,7 @@ def latest(root: _Path) -> Optional[Info]:
     """
     if not os.path.exists(root):
         return None
-    handle = Handle(os.fspath(root), **_LOOK)
+    handle = Handle(os.fspath(root), staging_bytes=2 << 20, block_bytes=1 << 20)  # for records
     try:
         return _latest(handle)
     finally:
@@ -429,14 +434,14 @@ def load_file(path: _Path, *, framework: Optional[str] = None) -> dict[str, Any]
         raise _not_found(path)
     kind = _tensors.NUMPY if framework == "numpy" else _tensors.TORCH
     if framework == "torch":
-        import torch  # noqa: F401  (the error is the answer)
+        importlib.import_module("torch")  # its ImportError is the answer
     full = os.path.abspath(path)
     handle = Handle(os.path.dirname(full))
     try:
         load = _opened(handle, handle.open_load(file=full, alone=True))
         slots = {}
         for name, dtype, shape, _ in handle.entries(load, 0):
-            slots[name] = _tensors.allocate(kind, dtype, shape, lambda name=name: repr(name))
+            slots[name] = _tensors.allocate(kind, dtype, shape, functools.partial(repr, name))
             handle.get(load, 0, name, slots[name].tensor)
         _read(handle, load, slots)
         return {name: slot.finish() for name, slot in slots.items()}

@@ -20,6 +20,8 @@ class Error(Exception):
         sys_errno: the errno behind it, or 0.
     """
 
+    _errno_if_unknown = 0  # of those that are an OSError too
+
     def __init__(self, text: str, code: int = 0, sys_errno: int = 0, name: str = "") -> None:
         super().__init__(text)
         self.text = text
@@ -27,8 +29,8 @@ class Error(Exception):
         self.sys_errno = sys_errno
         self.name = name
         if isinstance(self, OSError):
-            self.errno = sys_errno or self._errno_if_unknown
-            self.strerror = text
+            setattr(self, "errno", sys_errno or self._errno_if_unknown)
+            setattr(self, "strerror", text)
 
     def __str__(self) -> str:
         return self.text

@@ -25,7 +25,8 @@ class Group:
     world_size: int
 
     def _table(self, lib: ctypes.CDLL) -> tuple[Any, Any]:
-        """A ckpt_group that ckpt_open takes over, and what must live as long as the handle."""
+        """A ckpt_group that ckpt_open takes over, and the board behind it that is to be released
+        when the handle is closed, or None."""
         raise NotImplementedError
 
     def _take_failure(self) -> Optional[BaseException]:
@@ -113,14 +114,20 @@ _numbers: dict[str, Any] = {}
 class _StoreBoard:
     """A ckpt_board over a torch store. Its callbacks come on the handle's C thread."""
 
-    def __init__(self, store: Any, prefix: str, failed: Callable[[str, BaseException], int]) -> None:
+    def __init__(
+        self, store: Any, prefix: str, failed: Callable[[str, BaseException], int]
+    ) -> None:
         self._store = store
         self._prefix = prefix
         self._failed = failed
-        self.struct = _ffi.ckpt_board(size=ctypes.sizeof(_ffi.ckpt_board))
+        self.struct: Any = _ffi.ckpt_board(size=ctypes.sizeof(_ffi.ckpt_board))
         self.struct.put = _ffi.board_put_fn(self._put)
         self.struct.get = _ffi.board_get_fn(self._get)
         setattr(self.struct, "del", _ffi.board_del_fn(self._del))
+
+    def release(self) -> None:
+        """Drops the connection: the callbacks refer to this object, and it to them."""
+        self._store = self.struct = None
 
     def _put(self, _: Any, key: bytes, data: int, length: int) -> int:
         try:
@@ -173,14 +180,12 @@ def _own_connection(store: Any) -> Any:
         own = store.clone()
         own.set_timeout(timedelta(seconds=30))
         return own
-    from torch.distributed import TCPStore
-
     base = store
     while hasattr(base, "underlying_store"):
         base = base.underlying_store
-    if isinstance(base, TCPStore):
-        return TCPStore(base.host, base.port, is_master=False, wait_for_workers=False,
-                        timeout=timedelta(seconds=30))
+    if type(base).__name__ == "TCPStore":
+        return type(base)(base.host, base.port, is_master=False, wait_for_workers=False,
+                          timeout=timedelta(seconds=30))
     return store
 
 
@@ -198,12 +203,10 @@ def resolve(group: Union[None, str, Group], run_id: str = "") -> Optional[Group]
         raise errors.from_ckpt(errors.CKPT_CODE["EINVAL"],
                                f"group is {group!r}, expected \"auto\", None or a Group")
     distributed = sys.modules.get("torch.distributed")
-    ready = (distributed is not None and distributed.is_available()
-             and distributed.is_initialized())
-    if ready and distributed.get_world_size() > 1:
-        return TorchGroup(prefix=run_id)
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return TorchGroup(prefix=run_id) if distributed.get_world_size() > 1 else None
     world = os.environ.get("WORLD_SIZE", "1")
-    if not ready and world.isdigit() and int(world) > 1:
+    if world.isdigit() and int(world) > 1:
         raise errors.from_ckpt(
             errors.CKPT_CODE["EINVAL"],
             f"WORLD_SIZE is {world}, but torch.distributed is not initialised: call "

@@ -84,7 +84,8 @@ class Server:
         if code < 0:
             raise errors.from_rdzv(code)
         self._lib.rdzv_server_dispatch(pointer)
-        return Stats(**{field.name: getattr(raw, field.name) for field in dataclasses.fields(Stats)})
+        names = [field.name for field in dataclasses.fields(Stats)]
+        return Stats(**{name: getattr(raw, name) for name in names})
 
     def close(self) -> None:
         """Closes every connection. May be called twice; in a child after fork it does nothing."""
