@@ -120,7 +120,7 @@ void ckpt__task_over(ckpt *c)
 
 static void stop(struct ckpt__letter *letter)
 {
-    ckpt *c = (ckpt *)((char *)letter - offsetof(ckpt, stop));
+    ckpt *c = (ckpt *)(void *)((char *)letter - offsetof(ckpt, stop));
     c->stopping = true;
     if (c->task != NULL)
         c->task->cancel(c->task);
@@ -285,7 +285,21 @@ static void release(ckpt *c)
     ckpt__free(&env, c);
 }
 
-static int open_parts(ckpt *c, const ckpt_options *opt, ckpt_error *err)
+static int open_engine(ckpt *c, const ckpt_options *opt, ckpt__engine_maker make, void *make_ctx,
+                       ckpt_error *err)
+{
+    if (make == NULL) {
+        struct ckpt__engine_config config = {.env = &c->env, .queue_depth = opt->queue_depth,
+                                             .pool = c->pool.base, .pool_bytes = c->pool.bytes};
+        return ckpt__engine_open(&c->disk.engine, opt->engine, &config, err);
+    }
+    c->disk.engine = make(make_ctx, &c->env, opt->queue_depth);
+    return c->disk.engine != NULL ? CKPT_OK : ckpt__fail(err, CKPT_ENOMEM, "open %s: no engine",
+                                                         c->root);
+}
+
+static int open_parts(ckpt *c, const ckpt_options *opt, ckpt__engine_maker make, void *make_ctx,
+                      ckpt_error *err)
 {
     c->root = ckpt__strdup(&c->env, opt->root);
     c->run_id = ckpt__strdup(&c->env, opt->run_id != NULL ? opt->run_id : "");
@@ -297,9 +311,7 @@ static int open_parts(ckpt *c, const ckpt_options *opt, ckpt_error *err)
                              opt->block_bytes, err);
     if (rc != CKPT_OK)
         return rc;
-    struct ckpt__engine_config config = {.env = &c->env, .queue_depth = opt->queue_depth,
-                                         .pool = c->pool.base, .pool_bytes = c->pool.bytes};
-    rc = ckpt__engine_open(&c->disk.engine, opt->engine, &config, err);
+    rc = open_engine(c, opt, make, make_ctx, err);
     if (rc == CKPT_OK)
         rc = open_descriptors(c, err);
     if (rc == CKPT_OK && c->own_thread)
@@ -311,6 +323,12 @@ static int open_parts(ckpt *c, const ckpt_options *opt, ckpt_error *err)
 static const ckpt_group nobody = {.size = sizeof nobody, .rank = 0, .world_size = 1};
 
 int ckpt_open(ckpt **ret, const ckpt_options *opt, ckpt_error *err)
+{
+    return ckpt__open(ret, opt, NULL, NULL, err);
+}
+
+int ckpt__open(ckpt **ret, const ckpt_options *opt, ckpt__engine_maker make, void *make_ctx,
+               ckpt_error *err)
 {
     int rc = check_options(opt, err);
     if (rc != CKPT_OK)
@@ -347,7 +365,7 @@ int ckpt_open(ckpt **ret, const ckpt_options *opt, ckpt_error *err)
         c->group = *opt->group;
         c->has_group = true;
     }
-    rc = open_parts(c, opt, err);
+    rc = open_parts(c, opt, make, make_ctx, err);
     if (rc != CKPT_OK) {
         release(c);
         return rc;

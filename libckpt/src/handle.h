@@ -89,8 +89,16 @@ struct ckpt {
     struct ckpt__task *task; /* NULL = idle */
     struct ckpt__task *waiting;
     struct ckpt__agreement agreement;
+    char last_attempt[33];      /* of this handle; "" = none yet */
     struct ckpt__digest parent; /* COMMIT that the next save descends from; zeros = none */
 };
+
+/* ckpt_open over an engine of the caller's making: the one place where tests put a disk that
+ * breaks. make NULL: what opt says. */
+typedef struct ckpt__engine *(*ckpt__engine_maker)(void *ctx, const struct ckpt__env *env,
+                                                   uint32_t queue_depth);
+int ckpt__open(ckpt **ret, const ckpt_options *opt, ckpt__engine_maker make, void *make_ctx,
+               ckpt_error *err);
 
 /* CKPT_ESTATE in a child after fork. */
 int ckpt__check(const ckpt *c, ckpt_error *err);

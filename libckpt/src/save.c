@@ -15,9 +15,7 @@ void ckpt__save_free(struct ckpt_save *s)
     const struct ckpt__env *env = &s->c->env;
     if (s->c->begun == s)
         s->c->begun = NULL;
-    for (size_t i = 0; i < s->victim_count; i++)
-        ckpt__free(env, s->victims[i]);
-    ckpt__free(env, s->victims);
+    ckpt__free(env, s->leftovers);
     ckpt__index_free(&s->index);
     ckpt__commit_free(&s->commit, env);
     ckpt__free(env, s->staging);

@@ -7,12 +7,19 @@
 #define CKPT_SAVE_H
 
 #include "handle.h"
+#include "removal.h"
 
 #define CKPT__MAX_STAGE_BLOCKS 256u
 
 struct ckpt__block {
     struct ckpt__req req;
     uint8_t *bytes; /* lent by the pool while in flight */
+};
+
+/* What a dead writer left: its staging (attempt, "" = none) and its claim (name, "" = none). */
+struct ckpt__leftover {
+    char attempt[33];
+    char claim[CKPT__NAME_BYTES];
 };
 
 struct ckpt_save {
@@ -54,8 +61,9 @@ struct ckpt_save {
     /* Preparation, and removal of what is left over (save_publish.c). */
     uint32_t claim_tries;
     void (*after_prepare)(struct ckpt_save *s);
-    char **victims; /* paths, in order; a directory ends in '/' */
-    size_t victim_count, victim_capacity, victim;
+    struct ckpt__leftover *leftovers;
+    size_t leftover_count, leftover_capacity;
+    struct ckpt__removal removal;
     void (*after)(struct ckpt_save *s); /* where save_stage or save_publish ends */
 
     uint64_t committed_ns;

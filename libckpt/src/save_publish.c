@@ -8,7 +8,6 @@
  */
 #include "save.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,75 +18,60 @@
 #define MAX_CLAIM_TRIES 1000
 
 /* ------------------------------------------------------------------------------------------ */
-/* Removal                                                                                      */
+/* Leftovers                                                                                    */
 
-static bool add_victim(struct ckpt_save *s, char *path)
+/* Remembers an attempt that is to be removed. */
+static void add_leftover(struct ckpt_save *s, const char *attempt, const char *claim)
 {
-    const struct ckpt__env *env = &s->c->env;
-    if (path != NULL && s->victim_count == s->victim_capacity) {
-        size_t want = s->victim_capacity * 2 + 16;
-        char **bigger = ckpt__alloc_array(env, want, sizeof *bigger);
-        if (bigger != NULL) {
-            if (s->victim_count > 0)
-                memcpy(bigger, s->victims, s->victim_count * sizeof *bigger);
-            ckpt__free(env, s->victims);
-            s->victims = bigger;
-            s->victim_capacity = want;
+    if (ckpt__save_failed(s))
+        return;
+    if (s->leftover_count == s->leftover_capacity) {
+        size_t capacity = s->leftover_capacity * 2 + 8;
+        struct ckpt__leftover *bigger = ckpt__alloc_array(&s->c->env, capacity, sizeof *bigger);
+        if (bigger == NULL) {
+            ckpt__save_fail(s, CKPT_ENOMEM, "save in %s: out of memory", s->c->root);
+            return;
         }
+        if (s->leftover_count > 0)
+            memcpy(bigger, s->leftovers, s->leftover_count * sizeof *bigger);
+        ckpt__free(&s->c->env, s->leftovers);
+        s->leftovers = bigger;
+        s->leftover_capacity = capacity;
     }
-    if (path == NULL || s->victim_count == s->victim_capacity) {
-        ckpt__free(env, path);
-        return false;
-    }
-    s->victims[s->victim_count++] = path;
-    return true;
+    struct ckpt__leftover *l = &s->leftovers[s->leftover_count++];
+    snprintf(l->attempt, sizeof l->attempt, "%s", attempt);
+    snprintf(l->claim, sizeof l->claim, "%s", claim);
+    ckpt__log(&s->c->env, CKPT_LOG_INFO, "removing what a dead save left in %s: %s%s%s", s->c->root,
+              claim, claim[0] != '\0' && attempt[0] != '\0' ? ", staging " : "", attempt);
 }
 
-/* Lists a staging directory's files, then itself. */
-static void add_staging(struct ckpt_save *s, const char *attempt)
-{
-    const struct ckpt__env *env = &s->c->env;
-    char *dir_path = ckpt__path(env, "%s/.staging-%s", s->c->root, attempt);
-    DIR *dir = dir_path != NULL ? opendir(dir_path) : NULL;
-    for (struct dirent *e; dir != NULL && (e = readdir(dir)) != NULL;) {
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
-            add_victim(s, ckpt__path(env, "%s/%s", dir_path, e->d_name));
-    }
-    if (dir != NULL) {
-        closedir(dir);
-        add_victim(s, ckpt__path(env, "%s/", dir_path));
-    }
-    ckpt__free(env, dir_path);
-}
+static void remove_leftovers(struct ckpt__removal *r);
 
-static void remove_next(struct ckpt_save *s);
+static void leftovers_removed(struct ckpt_save *s);
 
-static void removed(struct ckpt__req *req)
+static void remove_leftovers(struct ckpt__removal *r)
 {
-    struct ckpt_save *s = req->ctx;
-    if (req->result < 0 && req->result != -ENOENT)
-        ckpt__log(&s->c->env, CKPT_LOG_WARN, "cannot remove leftover %s: %s", s->victims[s->victim],
-                  strerror((int)-req->result));
-    s->victim++;
-    remove_next(s);
-}
-
-static void remove_next(struct ckpt_save *s)
-{
-    if (s->victim == s->victim_count) {
-        for (size_t i = 0; i < s->victim_count; i++)
-            ckpt__free(&s->c->env, s->victims[i]);
-        s->victim_count = 0;
-        s->victim = 0;
-        s->after(s);
+    struct ckpt_save *s = r->ctx;
+    if (s->leftover_count == 0 || ckpt__save_failed(s)) {
+        leftovers_removed(s);
         return;
     }
-    const char *path = s->victims[s->victim];
-    s->req = (struct ckpt__req){.done = removed, .ctx = s};
-    if (path[strlen(path) - 1] == '/')
-        ckpt__rmdir(&s->c->disk, path, &s->req);
-    else
-        ckpt__unlink(&s->c->disk, path, &s->req);
+    const struct ckpt__leftover *l = &s->leftovers[--s->leftover_count];
+    ckpt__remove_attempt(r, l->attempt, l->claim);
+}
+
+static void prepare_removal(struct ckpt_save *s, void (*done)(struct ckpt__removal *r))
+{
+    s->removal.done = done;
+    s->removal.ctx = s;
+    s->removal.disk = &s->c->disk;
+    s->removal.root = s->c->root;
+}
+
+static void discarded(struct ckpt__removal *r)
+{
+    struct ckpt_save *s = r->ctx;
+    s->after(s);
 }
 
 void ckpt__save_discard(struct ckpt_save *s, void (*then)(struct ckpt_save *s))
@@ -95,11 +79,9 @@ void ckpt__save_discard(struct ckpt_save *s, void (*then)(struct ckpt_save *s))
     char hex[33];
     ckpt__hex(&s->index.attempt, hex);
     s->after = then;
-    if (s->staging != NULL)
-        add_staging(s, hex);
-    if (s->claim_path != NULL)
-        add_victim(s, ckpt__strdup(&s->c->env, s->claim_path));
-    remove_next(s);
+    prepare_removal(s, discarded);
+    ckpt__remove_attempt(&s->removal, hex,
+                         s->claim_path != NULL ? strrchr(s->claim_path, '/') + 1 : "");
 }
 
 /* ------------------------------------------------------------------------------------------ */
@@ -126,11 +108,13 @@ static void check_fence(struct ckpt_save *s, const struct ckpt__scan *scan)
     ckpt__commit_free(&commit, &s->c->env);
 }
 
+/* Of a dead writer, of a superseded one, or of this handle's last save, which could not clean up. */
 static bool is_leftover(const struct ckpt_save *s, const struct ckpt__claim *claim)
 {
     return claim->expired ||
            (claim->known && (ckpt__owner_life(&claim->owner) == CKPT__GONE ||
-                             claim->owner.generation < s->c->generation));
+                             claim->owner.generation < s->c->generation ||
+                             strcmp(claim->owner.attempt, s->c->last_attempt) == 0));
 }
 
 static void judge_claims(struct ckpt_save *s, const struct ckpt__scan *scan)
@@ -140,11 +124,7 @@ static void judge_claims(struct ckpt_save *s, const struct ckpt__scan *scan)
         const struct ckpt__claim *claim = &scan->claims[i];
         ckpt__claim_name(name, claim->sequence);
         if (is_leftover(s, claim)) {
-            if (claim->known)
-                add_staging(s, claim->owner.attempt);
-            add_victim(s, ckpt__path(&s->c->env, "%s/%s", s->c->root, name));
-            ckpt__log(&s->c->env, CKPT_LOG_INFO, "removing what a dead save left: %s/%s",
-                      s->c->root, name);
+            add_leftover(s, claim->known ? claim->owner.attempt : "", name);
         } else if (claim->known && claim->owner.step == s->index.step &&
                    ckpt__owner_life(&claim->owner) == CKPT__ALIVE) {
             ckpt__save_fail(s, CKPT_EBUSY,
@@ -166,7 +146,7 @@ static void judge_stagings(struct ckpt_save *s, const struct ckpt__scan *staging
             owned = !claims->claims[k].known ||
                     strcmp(claims->claims[k].owner.attempt, stagings->stagings[i]) == 0;
         if (!owned)
-            add_staging(s, stagings->stagings[i]);
+            add_leftover(s, stagings->stagings[i], "");
     }
 }
 
@@ -232,6 +212,7 @@ static void name_attempt(struct ckpt_save *s)
         (ssize_t)sizeof s->index.attempt.b)
         ckpt__save_fail(s, CKPT_EIO, "getrandom for the attempt: %s", strerror(errno));
     ckpt__owner_self(&owner, &s->index.attempt, s->index.step, s->c->generation);
+    memcpy(s->c->last_attempt, owner.attempt, sizeof s->c->last_attempt);
     s->record = ckpt__alloc(&s->c->env, CKPT__OWNER_TEXT_BYTES);
     if (s->record == NULL)
         ckpt__save_fail(s, CKPT_ENOMEM, "save in %s: out of memory", s->c->root);
@@ -241,7 +222,8 @@ static void name_attempt(struct ckpt_save *s)
 
 static void leftovers_removed(struct ckpt_save *s)
 {
-    name_attempt(s);
+    if (!ckpt__save_failed(s))
+        name_attempt(s);
     if (ckpt__save_failed(s))
         end_prepare(s);
     else
@@ -264,8 +246,8 @@ void ckpt__save_prepare(struct ckpt_save *s, void (*then)(struct ckpt_save *s))
         }
         ckpt__scan_free(&before);
     }
-    s->after = ckpt__save_failed(s) ? then : leftovers_removed;
-    remove_next(s);
+    prepare_removal(s, remove_leftovers);
+    remove_leftovers(&s->removal);
 }
 
 /* ------------------------------------------------------------------------------------------ */
