@@ -3,6 +3,7 @@
  * Touches no disk and no peer.
  */
 #include "load.h"
+#include "container.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -58,20 +59,15 @@ void ckpt__load_free(struct ckpt_load *l)
     ckpt__free(env, l);
 }
 
-static struct ckpt_load *load_of(struct ckpt__letter *letter, size_t offset)
-{
-    return (struct ckpt_load *)((char *)letter - offset);
-}
-
 static void deliver_start(struct ckpt__letter *letter)
 {
-    struct ckpt_load *l = load_of(letter, offsetof(struct ckpt_load, start_letter));
+    struct ckpt_load *l = CONTAINER_OF(letter, struct ckpt_load, start_letter);
     ckpt__task_begin(l->c, &l->task);
 }
 
 static void deliver_opened(struct ckpt__letter *letter)
 {
-    struct ckpt_load *l = load_of(letter, offsetof(struct ckpt_load, done_letter));
+    struct ckpt_load *l = CONTAINER_OF(letter, struct ckpt_load, done_letter);
     ckpt *c = l->c;
     c->busy = false;
     if (l->result.code == CKPT_OK) {
@@ -87,7 +83,7 @@ static void deliver_opened(struct ckpt__letter *letter)
 
 static void deliver_loaded(struct ckpt__letter *letter)
 {
-    struct ckpt_load *l = load_of(letter, offsetof(struct ckpt_load, done_letter));
+    struct ckpt_load *l = CONTAINER_OF(letter, struct ckpt_load, done_letter);
     l->c->busy = false;
     l->reading = false;
     ckpt__load_drop_wants(l);

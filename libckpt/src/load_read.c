@@ -9,6 +9,7 @@
 #include "load.h"
 
 #include "crc32c.h"
+#include "container.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -137,7 +138,7 @@ static void pump(struct ckpt_load *l);
 
 static void block_read(struct ckpt__req *req)
 {
-    struct ckpt__read *r = (struct ckpt__read *)((char *)req - offsetof(struct ckpt__read, req));
+    struct ckpt__read *r = CONTAINER_OF(req, struct ckpt__read, req);
     struct ckpt_load *l = req->ctx;
     uint64_t file_bytes = shard_now(l)->index.layout.file_bytes;
     uint64_t want = file_bytes - r->off < r->len ? file_bytes - r->off : r->len;

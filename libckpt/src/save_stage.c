@@ -10,6 +10,7 @@
 
 #include "clock.h"
 #include "crc32c.h"
+#include "container.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -60,8 +61,7 @@ static void all_written(struct ckpt_save *s)
 static void block_written(struct ckpt__req *req)
 {
     struct ckpt_save *s = req->ctx;
-    struct ckpt__block *block = (struct ckpt__block *)((char *)req - offsetof(struct ckpt__block,
-                                                                              req));
+    struct ckpt__block *block = CONTAINER_OF(req, struct ckpt__block, req);
     if (req->result < 0 && !ckpt__save_failed(s))
         ckpt__req_error(req, &s->error);
     ckpt__pool_put(&s->c->pool, block->bytes);

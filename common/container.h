@@ -1,0 +1,11 @@
+/* container.h: from a member back to the struct that it is in. */
+#ifndef RALLYPOINT_CONTAINER_H
+#define RALLYPOINT_CONTAINER_H
+
+#include <stddef.h>
+
+/* The way over void * says that the alignment is right: the member came from such a struct. */
+#define CONTAINER_OF(member_ptr, type, member)                                                     \
+    ((type *)(void *)((char *)(member_ptr)-offsetof(type, member)))
+
+#endif
