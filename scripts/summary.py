@@ -53,6 +53,10 @@ def no_ipv6(_suite):
     return False
 
 
+def no_gpu(_suite):
+    return not Path("/dev/nvidiactl").exists()
+
+
 def sanitized(suite):
     return suite in ("asan", "tsan", "fuzz")
 
@@ -60,6 +64,7 @@ def sanitized(suite):
 # What a skip speaks of, and whether this machine excuses it. The first pattern that is found in
 # "test: reason" decides; a skip that speaks of nothing here is not excused.
 EXCUSES = [
+    (r"cuda|gpu", no_gpu),
     (r"io_?uring", no_io_uring),
     (r"mount|ramfs|tmpfs", no_mount),
     (r"\broot\b|privilege", no_root),
