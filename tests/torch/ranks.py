@@ -1,0 +1,67 @@
+"""What the child processes of the tests do; here, so that they need not import a test module."""
+import os
+import traceback
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+
+def client(port, timeout=60):
+    return dist.TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False,
+                         timeout=timedelta(seconds=timeout))
+
+
+def wait_for_ever(port, request, ready):
+    store = client(port)
+    ready.set()
+    if request == "wait":
+        store.wait(["k"], timedelta(seconds=60))
+    elif request == "pop":
+        store.queue_pop("k")
+    else:
+        store.barrier("k", 3)
+
+
+def collectives(rank, world):
+    """A bit of everything that a process group does; returns what this rank saw."""
+    seen = {}
+    x = torch.full((4,), float(rank + 1))
+    dist.all_reduce(x)
+    seen["all_reduce"] = x.tolist()
+    x = torch.full((2,), float(rank))
+    dist.broadcast(x, src=2)
+    seen["broadcast"] = x.tolist()
+    parts = [torch.zeros(1) for _ in range(world)]
+    dist.all_gather(parts, torch.tensor([float(rank)]))
+    seen["all_gather"] = [p.item() for p in parts]
+    dist.barrier()
+    for members in ([0, 2], [1, 3]):
+        group = dist.new_group(members)
+        if rank in members:
+            x = torch.tensor([float(rank)])
+            dist.all_reduce(x, group=group)
+            seen["new_group"] = x.item()
+    dist.barrier()
+    return seen
+
+
+def gloo(rank, world, port, how, results):
+    """One rank of a gloo group whose store is the server at `port`, found in one of three ways."""
+    os.environ.update(GLOO_SOCKET_IFNAME="lo", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
+                      RANK=str(rank), WORLD_SIZE=str(world), TORCHELASTIC_USE_AGENT_STORE="True",
+                      TORCHELASTIC_RESTART_COUNT="0")
+    limit = timedelta(seconds=30)
+    try:
+        if how == "env":
+            dist.init_process_group("gloo", timeout=limit)
+        elif how == "tcp":
+            dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank,
+                                    world_size=world, timeout=limit)
+        else:
+            dist.init_process_group("gloo", store=dist.PrefixStore("job", client(port)), rank=rank,
+                                    world_size=world, timeout=limit)
+        results.put((rank, collectives(rank, world)))
+        dist.destroy_process_group()
+    except Exception:
+        results.put((rank, traceback.format_exc()))
