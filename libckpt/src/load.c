@@ -210,16 +210,17 @@ static int check_want(const ckpt_tensor *t, const struct ckpt__entry *e, ckpt_er
         return ckpt__fail(err, CKPT_EMISMATCH,
                           "tensor %s is stored with dtype %u and %d dimensions, asked for with "
                           "dtype %u and %d",
-                          e->name, e->dtype, e->ndim, t->dtype, t->ndim);
+                          ckpt__show_name(e->name).text, e->dtype, e->ndim, t->dtype, t->ndim);
     for (int32_t d = 0; d < e->ndim; d++) {
         if (t->shape[d] != e->shape[d])
             return ckpt__fail(err, CKPT_EMISMATCH,
                               "tensor %s: dimension %d is stored as %" PRId64
                               ", asked for as %" PRId64,
-                              e->name, d, e->shape[d], t->shape[d]);
+                              ckpt__show_name(e->name).text, d, e->shape[d], t->shape[d]);
     }
     if (t->data == NULL && e->bytes > 0)
-        return ckpt__fail(err, CKPT_EINVAL, "tensor %s: data is NULL", e->name);
+        return ckpt__fail(err, CKPT_EINVAL, "tensor %s: data is NULL",
+                          ckpt__show_name(e->name).text);
     uint64_t bytes; /* known already; the strides may still be too large to walk */
     return ckpt__tensor_check(t, &bytes, err);
 }
@@ -241,7 +242,8 @@ int ckpt_load_get(ckpt_load *l, int32_t shard, const ckpt_tensor *t, ckpt_error 
                                             "shape");
     const struct ckpt__entry *e = ckpt__layout_find(layout, t->name);
     if (e == NULL)
-        return ckpt__fail(err, CKPT_ENOENT, "no tensor %s in %s", t->name, l->shards[shard].path);
+        return ckpt__fail(err, CKPT_ENOENT, "no tensor %s in %s",
+                          ckpt__show_name(t->name).text, l->shards[shard].path);
     rc = check_want(t, e, err);
     if (rc != CKPT_OK)
         return rc;
@@ -249,7 +251,8 @@ int ckpt_load_get(ckpt_load *l, int32_t shard, const ckpt_tensor *t, ckpt_error 
     int64_t *arrays = ckpt__alloc_array(&l->c->env, ndim * 2 + 1, sizeof *arrays);
     if (arrays == NULL || grow_wants(l) != CKPT_OK) {
         ckpt__free(&l->c->env, arrays);
-        return ckpt__fail(err, CKPT_ENOMEM, "tensor %s: out of memory", e->name);
+        return ckpt__fail(err, CKPT_ENOMEM, "tensor %s: out of memory",
+                          ckpt__show_name(e->name).text);
     }
     struct ckpt__want *w = &l->wants[l->want_count++];
     *w = (struct ckpt__want){.shard = shard, .into = *e, .stored = e};

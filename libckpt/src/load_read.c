@@ -114,8 +114,9 @@ static bool verify(struct ckpt_load *l, const struct ckpt__read *r, uint64_t got
             shard->index.leaves[off / CKPT__LEAF_BYTES])
             continue;
         ckpt__fail(&l->error, CKPT_EUNREADABLE,
-                   "%s: bytes %" PRIu64 " to %" PRIu64 " do not match their checksum (tensor %.60s)",
-                   shard->path, off, off + len - 1, tensor_at(l, r->first_want, off, off + len));
+                   "%s: bytes %" PRIu64 " to %" PRIu64 " do not match their checksum (tensor %s)",
+                   shard->path, off, off + len - 1,
+                   ckpt__show_name(tensor_at(l, r->first_want, off, off + len)).text);
         return false;
     }
     return true;
