@@ -56,7 +56,7 @@ CKPT_API int32_t ckpt_version(void);
     X(ENOSPC, -10, "no space left on the device or quota used up")                                 \
     X(EIO, -11, "input or output failed")                                                          \
     X(EACCES, -12, "permission denied or read-only")                                               \
-    X(EPEER, -13, "another rank gave up; the text says which and why")                              \
+    X(EPEER, -13, "another rank gave up; the text says which and why")                             \
     X(EFENCED, -14, "a newer generation owns this root")                                           \
     X(EMISMATCH, -15, "ranks, shapes or types do not agree")                                       \
     X(ENOENT, -16, "no such tensor, shard or step")
@@ -95,8 +95,9 @@ typedef void (*ckpt_log_fn)(void *ctx, int level, const char *line);
 
 /* How a handle is driven; chosen once, at open. */
 enum {
-    CKPT_DRIVE_THREAD = 0, /* one named thread of the handle: work goes on while the caller computes */
-    CKPT_DRIVE_CALLER = 1  /* nothing happens outside the caller's dispatch and wait */
+    CKPT_DRIVE_THREAD =
+        0, /* one named thread of the handle: work goes on while the caller computes */
+    CKPT_DRIVE_CALLER = 1 /* nothing happens outside the caller's dispatch and wait */
 };
 
 enum {
@@ -108,10 +109,10 @@ enum {
 struct ckpt_group;
 
 typedef struct ckpt_options {
-    size_t size;          /* filled by ckpt_options_init */
-    const char *root;     /* directory of the checkpoints; made if its parent exists; borrowed */
-    uint32_t drive;       /* CKPT_DRIVE_*; default THREAD */
-    uint32_t engine;      /* CKPT_ENGINE_*; default AUTO */
+    size_t size;            /* filled by ckpt_options_init */
+    const char *root;       /* directory of the checkpoints; made if its parent exists; borrowed */
+    uint32_t drive;         /* CKPT_DRIVE_*; default THREAD */
+    uint32_t engine;        /* CKPT_ENGINE_*; default AUTO */
     uint64_t staging_bytes; /* memory budget of the staging ring, touched once at open and kept;
                                default 64 MiB, at least two blocks */
     uint32_t block_bytes;   /* size of one write, a multiple of 64 KiB; default 4 MiB */
@@ -198,11 +199,11 @@ CKPT_API size_t ckpt_dtype_size(uint32_t dtype);
 /* One local tensor and its place in the global one. All pointers are borrowed: the arrays during
  * the call only, `data` as the function that takes the tensor says. */
 typedef struct ckpt_tensor {
-    size_t size;      /* filled by ckpt_tensor_init */
-    const char *name; /* UTF-8, 1 to CKPT_MAX_NAME_BYTES bytes, any characters but NUL */
-    uint32_t dtype;   /* CKPT_BOOL ... */
-    int32_t ndim;     /* 0 to CKPT_MAX_DIMS */
-    const int64_t *shape;         /* local shape, ndim values >= 0 */
+    size_t size;          /* filled by ckpt_tensor_init */
+    const char *name;     /* UTF-8, 1 to CKPT_MAX_NAME_BYTES bytes, any characters but NUL */
+    uint32_t dtype;       /* CKPT_BOOL ... */
+    int32_t ndim;         /* 0 to CKPT_MAX_DIMS */
+    const int64_t *shape; /* local shape, ndim values >= 0 */
     const int64_t *strides_bytes; /* of data, may be negative or 0; NULL = C order, no holes */
     const int64_t *global_shape;  /* NULL = shape */
     const int64_t *offset;        /* of this part in the global tensor; NULL = zeros */
@@ -269,8 +270,8 @@ typedef struct ckpt_load ckpt_load; /* one committed checkpoint, open for readin
 #define CKPT_NEWEST INT64_MIN
 
 typedef struct ckpt_load_options {
-    size_t size;   /* filled by ckpt_load_options_init */
-    int64_t step;  /* CKPT_NEWEST, or the newest copy of one step */
+    size_t size;               /* filled by ckpt_load_options_init */
+    int64_t step;              /* CKPT_NEWEST, or the newest copy of one step */
     const char *file;          /* one plain safetensors file instead of a checkpoint; borrowed */
     uint32_t has_older_than;   /* 1: only checkpoints older than the pair below */
     uint32_t alone;            /* 1: do not agree with the group; look for this rank only */
@@ -325,7 +326,8 @@ CKPT_API int ckpt_load_get(ckpt_load *l, int32_t shard, const ckpt_tensor *t, ck
 
 /* Reads what was asked for and verifies it. CKPT_EUNREADABLE names file, tensor and byte; then no
  * buffer may be used. With a group (unless `alone` or `file`) every rank calls it, and one rank's
- * failure is everybody's, with its rank in the text. Success makes this checkpoint the parent of later saves. */
+ * failure is everybody's, with its rank in the text. Success makes this checkpoint the parent of
+ * later saves. */
 CKPT_API int ckpt_load_start(ckpt_load *l, ckpt_loaded_fn done, void *ctx, ckpt_error *err);
 
 /* Releases. Not while a start is running (CKPT_EBUSY). Takes NULL. Before ckpt_close. */

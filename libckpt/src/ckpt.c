@@ -8,6 +8,7 @@
 #include "handle.h"
 
 #include "clock.h"
+#include "container.h"
 #include "load.h"
 #include "save.h"
 
@@ -120,7 +121,7 @@ void ckpt__task_over(ckpt *c)
 
 static void stop(struct ckpt__letter *letter)
 {
-    ckpt *c = (ckpt *)(void *)((char *)letter - offsetof(ckpt, stop));
+    ckpt *c = CONTAINER_OF(letter, ckpt, stop);
     c->stopping = true;
     if (c->task != NULL)
         c->task->cancel(c->task);
@@ -167,8 +168,9 @@ static int check_options(const ckpt_options *opt, ckpt_error *err)
 {
     if (opt == NULL || opt->size < sizeof *opt || opt->size > 4096 ||
         !beyond_is_zero(opt, opt->size, sizeof *opt))
-        return ckpt__fail(err, CKPT_EINVAL, "options: unknown size or fields; use "
-                                            "ckpt_options_init of this version");
+        return ckpt__fail(err, CKPT_EINVAL,
+                          "options: unknown size or fields; use "
+                          "ckpt_options_init of this version");
     if (opt->root == NULL || opt->root[0] == '\0' || strlen(opt->root) > PATH_MAX - 256)
         return ckpt__fail(err, CKPT_EINVAL, "options: root is empty or too long");
     if (opt->drive > CKPT_DRIVE_CALLER || opt->engine > CKPT_ENGINE_SYNC)
@@ -181,9 +183,10 @@ static int check_options(const ckpt_options *opt, ckpt_error *err)
                           opt->block_bytes);
     if (opt->staging_bytes / opt->block_bytes < 2 || opt->staging_bytes > (uint64_t)SSIZE_MAX ||
         opt->staging_bytes / opt->block_bytes > UINT32_MAX / 2)
-        return ckpt__fail(err, CKPT_EINVAL,
-                          "options: staging_bytes %llu does not hold two blocks of %u, or is absurd",
-                          (unsigned long long)opt->staging_bytes, opt->block_bytes);
+        return ckpt__fail(
+            err, CKPT_EINVAL,
+            "options: staging_bytes %llu does not hold two blocks of %u, or is absurd",
+            (unsigned long long)opt->staging_bytes, opt->block_bytes);
     if (opt->queue_depth < 1 || opt->queue_depth > MAX_QUEUE_DEPTH || opt->timeout_ms < 1)
         return ckpt__fail(err, CKPT_EINVAL,
                           "options: queue_depth %u is not 1 to 64 or timeout_ms %d is not positive",
@@ -191,9 +194,9 @@ static int check_options(const ckpt_options *opt, ckpt_error *err)
     if (opt->run_id != NULL && strlen(opt->run_id) > CKPT__MAX_RUN_ID_BYTES)
         return ckpt__fail(err, CKPT_EINVAL, "options: run_id is longer than %d bytes",
                           CKPT__MAX_RUN_ID_BYTES);
-    if (opt->group != NULL && (opt->group->size != sizeof *opt->group ||
-                               opt->group->exchange == NULL || opt->group->fd == NULL ||
-                               opt->group->dispatch == NULL || opt->group->cancel == NULL))
+    if (opt->group != NULL &&
+        (opt->group->size != sizeof *opt->group || opt->group->exchange == NULL ||
+         opt->group->fd == NULL || opt->group->dispatch == NULL || opt->group->cancel == NULL))
         return ckpt__fail(err, CKPT_EINVAL, "options: the group lacks its size or a callback");
     return CKPT_OK;
 }
@@ -289,13 +292,15 @@ static int open_engine(ckpt *c, const ckpt_options *opt, ckpt__engine_maker make
                        ckpt_error *err)
 {
     if (make == NULL) {
-        struct ckpt__engine_config config = {.env = &c->env, .queue_depth = opt->queue_depth,
-                                             .pool = c->pool.base, .pool_bytes = c->pool.bytes};
+        struct ckpt__engine_config config = {.env = &c->env,
+                                             .queue_depth = opt->queue_depth,
+                                             .pool = c->pool.base,
+                                             .pool_bytes = c->pool.bytes};
         return ckpt__engine_open(&c->disk.engine, opt->engine, &config, err);
     }
     c->disk.engine = make(make_ctx, &c->env, opt->queue_depth);
-    return c->disk.engine != NULL ? CKPT_OK : ckpt__fail(err, CKPT_ENOMEM, "open %s: no engine",
-                                                         c->root);
+    return c->disk.engine != NULL ? CKPT_OK
+                                  : ckpt__fail(err, CKPT_ENOMEM, "open %s: no engine", c->root);
 }
 
 static int open_parts(ckpt *c, const ckpt_options *opt, ckpt__engine_maker make, void *make_ctx,

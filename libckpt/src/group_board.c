@@ -8,8 +8,8 @@
  * left under these names is either refused or overwritten. After any failure a rank takes a new
  * nonce, which brings all ranks into step again at the next exchange.
  *
- * Invariant: a rank puts its blob of turn k + 1 only after it has read the answer of turn k, so both
- * records may be overwritten. Polls by a timer whose delay grows to MAX_DELAY_MS.
+ * Invariant: a rank puts its blob of turn k + 1 only after it has read the answer of turn k, so
+ * both records may be overwritten. Polls by a timer whose delay grows to MAX_DELAY_MS.
  */
 #include "board_record.h"
 #include "clock.h"
@@ -41,7 +41,7 @@ struct group {
     uint8_t session[CKPT__NONCE_BYTES];
     int in_session; /* rank 0: the roster is complete; others: a roster held our nonce */
     uint64_t turn;
-    uint32_t other_world; /* a differing world size that was seen, for the error text */
+    uint32_t other_world;   /* a differing world size that was seen, for the error text */
     struct member *members; /* rank 0 only */
     uint8_t *buf;           /* what was last read */
     size_t buf_bytes;
@@ -134,7 +134,9 @@ static int64_t read_key(struct group *g, const char *key, size_t max)
 
 static int put_rank_record(struct group *g)
 {
-    struct ckpt__rank_record r = {.world = g->world, .nonce = g->nonce, .session = g->session,
+    struct ckpt__rank_record r = {.world = g->world,
+                                  .nonce = g->nonce,
+                                  .session = g->session,
                                   .turn = g->in_session ? g->turn : CKPT__NO_TURN,
                                   .blob = {g->blob, g->in_session ? g->len : 0}};
     size_t len = ckpt__rank_record_bytes(&r);
@@ -152,8 +154,12 @@ static int put_rank_record(struct group *g)
 static int put_root_record(struct group *g, uint64_t turn, int code, ckpt_blob answer)
 {
     uint8_t *nonces = malloc((size_t)g->world * CKPT__NONCE_BYTES);
-    struct ckpt__root_record r = {.world = g->world, .session = g->session, .nonces = nonces,
-                                  .turn = turn, .code = code, .answer = answer};
+    struct ckpt__root_record r = {.world = g->world,
+                                  .session = g->session,
+                                  .nonces = nonces,
+                                  .turn = turn,
+                                  .code = code,
+                                  .answer = answer};
     size_t len = ckpt__root_record_bytes(&r);
     uint8_t *bytes = nonces != NULL ? malloc(len) : NULL;
     int rc = CKPT_ENOMEM;
@@ -496,8 +502,14 @@ int ckpt_group_board(ckpt_group *ret, const ckpt_board *board, int32_t rank, int
     if (g == NULL)
         return ckpt__fail(err, CKPT_ENOMEM, "group: out of memory or descriptors");
     g->board = *board;
-    *ret = (ckpt_group){.size = sizeof *ret, .ctx = g, .rank = rank, .world_size = world_size,
-                        .exchange = group_exchange, .fd = group_fd, .dispatch = group_dispatch,
-                        .cancel = group_cancel, .close = group_close};
+    *ret = (ckpt_group){.size = sizeof *ret,
+                        .ctx = g,
+                        .rank = rank,
+                        .world_size = world_size,
+                        .exchange = group_exchange,
+                        .fd = group_fd,
+                        .dispatch = group_dispatch,
+                        .cancel = group_cancel,
+                        .close = group_close};
     return CKPT_OK;
 }

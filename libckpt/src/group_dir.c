@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 struct dir_board {
-    int fd;         /* of the directory */
+    int fd; /* of the directory */
     int32_t rank;
     uint64_t temps; /* for temporary names */
 };
@@ -107,8 +107,12 @@ int ckpt_group_dir(ckpt_group *ret, const char *dir, int32_t rank, int32_t world
         return ckpt__fail(err, CKPT_ENOMEM, "group directory %s: out of memory", dir);
     }
     *b = (struct dir_board){.fd = fd, .rank = rank};
-    ckpt_board board = {.size = sizeof board, .ctx = b, .put = dir_put, .get = dir_get,
-                        .del = dir_del, .close = dir_close};
+    ckpt_board board = {.size = sizeof board,
+                        .ctx = b,
+                        .put = dir_put,
+                        .get = dir_get,
+                        .del = dir_del,
+                        .close = dir_close};
     int rc = ckpt_group_board(ret, &board, rank, world_size, err);
     if (rc != CKPT_OK)
         dir_close(b);

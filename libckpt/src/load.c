@@ -236,14 +236,14 @@ int ckpt_load_get(ckpt_load *l, int32_t shard, const ckpt_tensor *t, ckpt_error 
     if (layout == NULL)
         return ckpt__fail(err, CKPT_ENOENT, "%s has %d shards, no shard %d", l->info.path,
                           l->info.world_size, shard);
-    if (t == NULL || t->size != sizeof *t || t->name == NULL ||
-        (t->ndim > 0 && t->shape == NULL))
-        return ckpt__fail(err, CKPT_EINVAL, "ckpt_load_get: the tensor lacks its size, name or "
-                                            "shape");
+    if (t == NULL || t->size != sizeof *t || t->name == NULL || (t->ndim > 0 && t->shape == NULL))
+        return ckpt__fail(err, CKPT_EINVAL,
+                          "ckpt_load_get: the tensor lacks its size, name or "
+                          "shape");
     const struct ckpt__entry *e = ckpt__layout_find(layout, t->name);
     if (e == NULL)
-        return ckpt__fail(err, CKPT_ENOENT, "no tensor %s in %s",
-                          ckpt__show_name(t->name).text, l->shards[shard].path);
+        return ckpt__fail(err, CKPT_ENOENT, "no tensor %s in %s", ckpt__show_name(t->name).text,
+                          l->shards[shard].path);
     rc = check_want(t, e, err);
     if (rc != CKPT_OK)
         return rc;

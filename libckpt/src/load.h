@@ -68,11 +68,11 @@ struct ckpt_load {
     /* load_open.c */
     struct ckpt__candidate *candidates; /* best first */
     size_t candidate_count;
-    struct ckpt__candidate other;  /* another rank's choice, not among ours */
+    struct ckpt__candidate other; /* another rank's choice, not among ours */
     struct ckpt__candidate *chosen;
-    int32_t shard_at;              /* whose index is being read */
+    int32_t shard_at; /* whose index is being read */
     char *index_path;
-    ckpt_error newest_bad;         /* why the newest one was passed over */
+    ckpt_error newest_bad; /* why the newest one was passed over */
     uint64_t newest_bad_sequence;
     void (*verified)(struct ckpt_load *l); /* l->error says how it went */
 

@@ -213,17 +213,15 @@ static int check_index(struct ckpt_load *l, const uint8_t *bytes, size_t len)
         return ckpt__fail(&l->error, rc, "%s: %s", l->index_path, why.text);
     if (x->rank != l->shard_at || x->world_size != commit->world_size || x->step != commit->step ||
         memcmp(&x->attempt, &commit->attempt, sizeof x->attempt) != 0)
-        return ckpt__fail(&l->error, CKPT_EUNREADABLE, "%s belongs to another save",
-                          l->index_path);
+        return ckpt__fail(&l->error, CKPT_EUNREADABLE, "%s belongs to another save", l->index_path);
     struct stat st;
     if (stat(shard->path, &st) != 0) {
         ckpt__fail_sys(&l->error, errno, "look at %s", shard->path);
         return l->error.code = CKPT_EUNREADABLE;
     }
     if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != x->layout.file_bytes)
-        return ckpt__fail(&l->error, CKPT_EUNREADABLE,
-                          "%s has %lld bytes, its index says %" PRIu64, shard->path,
-                          (long long)st.st_size, x->layout.file_bytes);
+        return ckpt__fail(&l->error, CKPT_EUNREADABLE, "%s has %lld bytes, its index says %" PRIu64,
+                          shard->path, (long long)st.st_size, x->layout.file_bytes);
     return CKPT_OK;
 }
 
@@ -250,7 +248,8 @@ static void read_index(struct ckpt_load *l)
     const struct ckpt__env *env = &l->c->env;
     char name[CKPT__NAME_BYTES];
     ckpt__shard_name(name, l->shard_at, l->info.world_size, "safetensors");
-    l->shards[l->shard_at].path = ckpt__path(env, "%s/%s/%s", l->c->root, l->chosen->dir.name, name);
+    l->shards[l->shard_at].path =
+        ckpt__path(env, "%s/%s/%s", l->c->root, l->chosen->dir.name, name);
     ckpt__shard_name(name, l->shard_at, l->info.world_size, "index");
     l->index_path = ckpt__path(env, "%s/%s/%s", l->c->root, l->chosen->dir.name, name);
     if (l->index_path == NULL || l->shards[l->shard_at].path == NULL) {
@@ -316,8 +315,9 @@ static void nothing_left(struct ckpt_load *l, ckpt_error *ret)
         ckpt__fail(ret, CKPT_ENONE, "%s holds no checkpoint%s%s", l->c->root, which,
                    l->opt.has_older_than ? " older than the one that was given" : "");
     else
-        ckpt__fail(ret, CKPT_EUNREADABLE, "%s: none of %d checkpoints%s can be read; the newest: %s",
-                   l->c->root, count_bad(l, 0), which, l->newest_bad.text);
+        ckpt__fail(ret, CKPT_EUNREADABLE,
+                   "%s: none of %d checkpoints%s can be read; the newest: %s", l->c->root,
+                   count_bad(l, 0), which, l->newest_bad.text);
 }
 
 /* ------------------------------------------------------------------------------------------ */
@@ -386,8 +386,8 @@ static void agreed_offer(void *ctx, const struct ckpt__verdict *all, const ckpt_
     }
     for (int32_t i = 0; i < l->c->group.world_size; i++) {
         if (all[i].error.code == CKPT_OK &&
-            (best == NULL || is_older(best->generation, best->sequence, all[i].generation,
-                                      all[i].sequence)))
+            (best == NULL ||
+             is_older(best->generation, best->sequence, all[i].generation, all[i].sequence)))
             best = &all[i];
     }
     ckpt_error why;

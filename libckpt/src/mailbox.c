@@ -107,8 +107,13 @@ void ckpt__mailbox_post_line(struct ckpt__mailbox *m, const struct ckpt__env *en
     uint32_t dropped = m->dropped;
     m->dropped = 0;
     pthread_mutex_unlock(&m->lock);
-    *line = (struct line){.letter.deliver = deliver_line, .box = m, .env = env, .fn = fn,
-                          .fn_ctx = fn_ctx, .level = level, .dropped_before = dropped};
+    *line = (struct line){.letter.deliver = deliver_line,
+                          .box = m,
+                          .env = env,
+                          .fn = fn,
+                          .fn_ctx = fn_ctx,
+                          .level = level,
+                          .dropped_before = dropped};
     memcpy(line->text, text, len);
     ckpt__mailbox_post(m, &line->letter);
 }

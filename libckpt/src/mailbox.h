@@ -17,7 +17,7 @@ struct ckpt__letter {
 struct ckpt__mailbox {
     pthread_mutex_t lock;
     struct ckpt__letter *head, **tail;
-    int fd; /* readable while something waits; a hint, not a count */
+    int fd;           /* readable while something waits; a hint, not a count */
     uint32_t lines;   /* log lines waiting */
     uint32_t dropped; /* log lines that found no room since the last delivery */
 };

@@ -30,7 +30,7 @@ struct ckpt__index {
     int64_t step;
     int32_t rank, world_size;
     struct ckpt__layout layout; /* entries with begin, aliases, data_offset, file_bytes */
-    uint32_t *leaves;           /* CRC32C of each CKPT__LEAF_BYTES of the file, the last one short */
+    uint32_t *leaves; /* CRC32C of each CKPT__LEAF_BYTES of the file, the last one short */
     uint64_t leaf_count;
     uint8_t *note;
     size_t note_bytes;

@@ -4,6 +4,8 @@
  */
 #include "save.h"
 
+#include "container.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -31,23 +33,20 @@ void ckpt__save_free(struct ckpt_save *s)
 
 static void deliver_start(struct ckpt__letter *letter)
 {
-    struct ckpt_save *s = (struct ckpt_save *)((char *)letter - offsetof(struct ckpt_save,
-                                                                         start_letter));
+    struct ckpt_save *s = CONTAINER_OF(letter, struct ckpt_save, start_letter);
     ckpt__task_begin(s->c, &s->task);
 }
 
 static void deliver_staged(struct ckpt__letter *letter)
 {
-    struct ckpt_save *s = (struct ckpt_save *)((char *)letter - offsetof(struct ckpt_save,
-                                                                         staged_letter));
+    struct ckpt_save *s = CONTAINER_OF(letter, struct ckpt_save, staged_letter);
     if (s->staged != NULL)
         s->staged(s->ctx);
 }
 
 static void deliver_done(struct ckpt__letter *letter)
 {
-    struct ckpt_save *s = (struct ckpt_save *)((char *)letter - offsetof(struct ckpt_save,
-                                                                         done_letter));
+    struct ckpt_save *s = CONTAINER_OF(letter, struct ckpt_save, done_letter);
     ckpt_saved saved = {
         .step = s->index.step,
         .sequence = s->sequence,
@@ -75,15 +74,16 @@ int ckpt_save_begin(ckpt_save **ret, ckpt *c, int64_t step, ckpt_error *err)
         return ckpt__fail(err, CKPT_EINVAL, "save of step %lld: a step is not negative",
                           (long long)step);
     if (c->begun != NULL)
-        return ckpt__fail(err, CKPT_EBUSY, "save of step %lld was begun and neither committed nor "
-                                           "aborted",
+        return ckpt__fail(err, CKPT_EBUSY,
+                          "save of step %lld was begun and neither committed nor "
+                          "aborted",
                           (long long)c->begun->index.step);
     struct ckpt_save *s = ckpt__alloc_zero(&c->env, sizeof *s);
     if (s == NULL)
         return ckpt__fail(err, CKPT_ENOMEM, "save of step %lld: out of memory", (long long)step);
     s->c = c;
-    s->task = (struct ckpt__task){.start = ckpt__save_run, .step = ckpt__save_step,
-                                  .cancel = ckpt__save_cancel};
+    s->task = (struct ckpt__task){
+        .start = ckpt__save_run, .step = ckpt__save_step, .cancel = ckpt__save_cancel};
     ckpt__index_init(&s->index, &c->env);
     s->index.step = step;
     s->index.rank = c->group.rank;

@@ -1,7 +1,7 @@
 /*
- * save.h: the inside of one save. save.c builds it on the caller's side; save_run.c takes it through
- * its phases on the working side, with save_stage.c for the data and save_publish.c for what only
- * rank 0 does.
+ * save.h: the inside of one save. save.c builds it on the caller's side; save_run.c takes it
+ * through its phases on the working side, with save_stage.c for the data and save_publish.c for
+ * what only rank 0 does.
  */
 #ifndef CKPT_SAVE_H
 #define CKPT_SAVE_H
@@ -34,11 +34,11 @@ struct ckpt_save {
 
     /* Working side. */
     uint64_t begun_ns;
-    ckpt_error error;     /* the first failure of this rank; code CKPT_OK so far */
-    ckpt_error result;    /* what the caller is told */
-    bool cancelled;       /* the handle is closing */
-    bool exchanging;      /* an exchange is running, which cancel may end */
-    bool past_cancel;     /* being published: runs to its end */
+    ckpt_error error;  /* the first failure of this rank; code CKPT_OK so far */
+    ckpt_error result; /* what the caller is told */
+    bool cancelled;    /* the handle is closing */
+    bool exchanging;   /* an exchange is running, which cancel may end */
+    bool past_cancel;  /* being published: runs to its end */
     bool staged_told;
     struct ckpt__req req; /* of the step by step operations */
     void (*then)(struct ckpt_save *s);
@@ -55,7 +55,7 @@ struct ckpt_save {
     struct ckpt__file file;
     struct ckpt__block *blocks;
     uint32_t block_count, in_flight;
-    uint64_t next_off;  /* of the image, that is not copied yet */
+    uint64_t next_off; /* of the image, that is not copied yet */
     bool pumping;
 
     /* Preparation, and removal of what is left over (save_publish.c). */

@@ -97,8 +97,8 @@ static void check_fence(struct ckpt_save *s, const struct ckpt__scan *scan)
     }
     struct ckpt__commit commit = {0};
     struct ckpt__digest digest;
-    if (newest == NULL || ckpt__commit_read(&commit, &digest, &s->c->env, s->c->root, newest->name,
-                                            NULL) != CKPT_OK)
+    if (newest == NULL ||
+        ckpt__commit_read(&commit, &digest, &s->c->env, s->c->root, newest->name, NULL) != CKPT_OK)
         return;
     if (commit.generation > s->c->generation)
         ckpt__save_fail(s, CKPT_EFENCED,
@@ -108,7 +108,8 @@ static void check_fence(struct ckpt_save *s, const struct ckpt__scan *scan)
     ckpt__commit_free(&commit, &s->c->env);
 }
 
-/* Of a dead writer, of a superseded one, or of this handle's last save, which could not clean up. */
+/* Of a dead writer, of a superseded one, or of this handle's last save, which could not clean up.
+ */
 static bool is_leftover(const struct ckpt_save *s, const struct ckpt__claim *claim)
 {
     return claim->expired ||

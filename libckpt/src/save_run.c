@@ -5,8 +5,8 @@
  *           -> [rank 0: publish] -> exchange PUBLISHED -> done
  *
  * A failure never skips an exchange that the other ranks are in or will come to: it travels in the
- * verdict, so all ranks learn of it at once. Then rank 0 takes the attempt back, and all finish with
- * the same error. Once publishing has begun, the save runs to its end, whatever is cancelled.
+ * verdict, so all ranks learn of it at once. Then rank 0 takes the attempt back, and all finish
+ * with the same error. Once publishing has begun, the save runs to its end, whatever is cancelled.
  */
 #include "save.h"
 
@@ -78,8 +78,7 @@ static void give_up(struct ckpt_save *s)
 }
 
 /* Reads an exchange's outcome into s->result; true when all ranks are fine. */
-static bool all_fine(struct ckpt_save *s, const struct ckpt__verdict *all,
-                     const ckpt_error *result)
+static bool all_fine(struct ckpt_save *s, const struct ckpt__verdict *all, const ckpt_error *result)
 {
     s->exchanging = false;
     if (all != NULL) {

@@ -139,8 +139,8 @@ void ckpt__save_stage(struct ckpt_save *s, void (*then)(struct ckpt_save *s))
     s->after = then;
     const struct ckpt__env *env = &s->c->env;
     uint64_t leaves = (s->index.layout.file_bytes + CKPT__LEAF_BYTES - 1) / CKPT__LEAF_BYTES;
-    s->block_count = s->c->pool.count < CKPT__MAX_STAGE_BLOCKS ? s->c->pool.count
-                                                               : CKPT__MAX_STAGE_BLOCKS;
+    s->block_count =
+        s->c->pool.count < CKPT__MAX_STAGE_BLOCKS ? s->c->pool.count : CKPT__MAX_STAGE_BLOCKS;
     s->blocks = ckpt__alloc_zero(env, s->block_count * sizeof *s->blocks);
     s->index.leaves = ckpt__alloc_array(env, (size_t)leaves, sizeof *s->index.leaves);
     s->index.leaf_count = leaves;

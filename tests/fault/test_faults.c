@@ -104,8 +104,8 @@ static void fail_each_io(int op, int sys_errno, bool forever, int expected)
     ckpt_close(c);
     int fired = 1;
     for (uint64_t n = 0; fired; n++) {
-        struct fake_rule rule = {.op = op, .nth = n, .forever = forever,
-                                 .action = FAKE_FAIL, .sys_errno = sys_errno};
+        struct fake_rule rule = {
+            .op = op, .nth = n, .forever = forever, .action = FAKE_FAIL, .sys_errno = sys_errno};
         ckpt_error err = {0};
         int64_t before = newest();
         c = open_fake(&fake);
@@ -155,10 +155,9 @@ START_TEST(short_writes_and_any_order)
 {
     struct ckpt__engine *fake;
     for (uint64_t n = 0; n < 8; n++) {
-        struct fake_rule rule = {.op = CKPT__WRITE, .nth = n, .action = FAKE_SHORT,
-                                 .len = n * 5000 + 1};
-        struct fake_rule late = {.op = CKPT__WRITE, .nth = n / 2, .action = FAKE_DELAY,
-                                 .reaps = 7};
+        struct fake_rule rule = {
+            .op = CKPT__WRITE, .nth = n, .action = FAKE_SHORT, .len = n * 5000 + 1};
+        struct fake_rule late = {.op = CKPT__WRITE, .nth = n / 2, .action = FAKE_DELAY, .reaps = 7};
         ckpt *c = open_fake(&fake);
         fake_add_rule(fake, &rule);
         fake_add_rule(fake, &late);
@@ -179,8 +178,8 @@ START_TEST(reading_fails)
     ckpt_close(c);
     int fired = 1;
     for (uint64_t n = 0; fired; n++) {
-        struct fake_rule rule = {.op = FAKE_ANY_OP, .nth = n, .action = FAKE_FAIL,
-                                 .sys_errno = EIO};
+        struct fake_rule rule = {
+            .op = FAKE_ANY_OP, .nth = n, .action = FAKE_FAIL, .sys_errno = EIO};
         ckpt_error err = {0};
         c = open_fake(&fake);
         fake_add_rule(fake, &rule);
@@ -247,8 +246,12 @@ START_TEST(direct_io_refused_late)
     uint8_t *expected = disk_read(path, &expected_len);
     ckpt_close(c);
     for (uint64_t n = 0; n < 3; n++) {
-        struct fake_rule rule = {.op = CKPT__WRITE, .direct = true, .nth = n, .forever = true,
-                                 .action = FAKE_FAIL, .sys_errno = EINVAL};
+        struct fake_rule rule = {.op = CKPT__WRITE,
+                                 .direct = true,
+                                 .nth = n,
+                                 .forever = true,
+                                 .action = FAKE_FAIL,
+                                 .sys_errno = EINVAL};
         ckpt_options opt = options();
         ckpt_error err = {0};
         opt.log = disk.env.log;

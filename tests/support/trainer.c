@@ -294,8 +294,7 @@ static int load_shard(ckpt *c, ckpt_load *load, int32_t shard, int64_t step, uin
     return rc;
 }
 
-int trainer_load(ckpt *c, const ckpt_load_options *opt, struct trainer_loaded *ret,
-                 ckpt_error *err)
+int trainer_load(ckpt *c, const ckpt_load_options *opt, struct trainer_loaded *ret, ckpt_error *err)
 {
     ckpt_load_options newest;
     ckpt_load_options_init(&newest, sizeof newest);
@@ -310,8 +309,10 @@ int trainer_load(ckpt *c, const ckpt_load_options *opt, struct trainer_loaded *r
         return opening.result.code;
     }
     const ckpt_info *info = ckpt_load_info(opening.load);
-    struct trainer_loaded got = {.step = info->step, .sequence = info->sequence,
-                                 .generation = info->generation, .world_size = info->world_size,
+    struct trainer_loaded got = {.step = info->step,
+                                 .sequence = info->sequence,
+                                 .generation = info->generation,
+                                 .world_size = info->world_size,
                                  .skipped = info->skipped};
     snprintf(got.path, sizeof got.path, "%s", info->path);
     memcpy(got.digest, info->digest, 16);

@@ -1,8 +1,8 @@
 /*
- * test_fallback.c: whole saves and loads where the kernel refuses the fast way: io_uring by a system
- * call filter or by a memlock limit of nothing, O_DIRECT by the file system. The bytes are those of
- * the fast way, and one log line says what was refused. Refusals cannot be taken back, so each case
- * runs in a child.
+ * test_fallback.c: whole saves and loads where the kernel refuses the fast way: io_uring by a
+ * system call filter or by a memlock limit of nothing, O_DIRECT by the file system. The bytes are
+ * those of the fast way, and one log line says what was refused. Refusals cannot be taken back, so
+ * each case runs in a child.
  */
 #include "runner.h"
 

@@ -170,8 +170,8 @@ static void drive(long ms)
         for (int r = 0; r < world; r++) {
             waiting += ranks[r].waiting;
             if (ranks[r].open)
-                fds[n++] = (struct pollfd){.fd = ranks[r].group.fd(ranks[r].group.ctx),
-                                           .events = POLLIN};
+                fds[n++] =
+                    (struct pollfd){.fd = ranks[r].group.fd(ranks[r].group.ctx), .events = POLLIN};
         }
         if (waiting == 0 || operations > stop_after)
             return;

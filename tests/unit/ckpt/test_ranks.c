@@ -1,7 +1,7 @@
 /*
  * test_ranks.c: saves and loads of several ranks over one root: they commit together or not at all,
- * and all learn which rank failed and why. Each rank is a handle with its own thread; the group is a
- * shared directory.
+ * and all learn which rank failed and why. Each rank is a handle with its own thread; the group is
+ * a shared directory.
  */
 #include "runner.h"
 
@@ -265,8 +265,9 @@ static void write_claim(const char *path, int64_t step, int later)
     fclose(f);
     ck_assert_int_gt(readlink("/proc/self/ns/pid", ns, sizeof ns - 1), 0);
     f = fopen("/proc/self/stat", "r");
-    ck_assert_int_eq(fscanf(f, "%*d (%*[^)]) %*c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
-                               "%*s %*s %*s %*s %*s %*s %llu",
+    ck_assert_int_eq(fscanf(f,
+                            "%*d (%*[^)]) %*c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
+                            "%*s %*s %*s %*s %*s %*s %llu",
                             &start),
                      1);
     fclose(f);
