@@ -9,15 +9,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const allowed[] = {"<assert.h>", "<stddef.h>", "<stdint.h>",  "<stdio.h>",
-                                      "<string.h>", "<xxhash.h>", "<uthash.h>",  "\"alloc.h\"",
-                                      "\"bytes.h\"", "\"queue.h\"", "\"core/"};
+static const char *const allowed[] = {"<assert.h>", "<stddef.h>", "<stdint.h>",
+                                      "<string.h>", "<xxhash.h>", "<uthash.h>",
+                                      "\"alloc.h\"", "\"bytes.h\"", "\"queue.h\"",
+                                      "\"core/"};
 
-/* As whole words followed by a parenthesis. snprintf is the one allowed function of stdio.h. */
+/* As whole words followed by a parenthesis. */
 static const char *const forbidden[] = {
     "time",    "clock_gettime", "gettimeofday", "uv_now", "uv_hrtime", "socket", "send",
     "recv",    "sendmsg",       "recvmsg",      "read",   "write",     "poll",   "epoll_wait",
-    "fopen",   "open",          "printf",       "fprintf", "puts",     "malloc", "calloc",
+    "fopen",   "open",          "printf",       "snprintf", "puts",    "malloc", "calloc",
     "realloc", "free",          "pthread_create", "getenv", "rand",    "random", "exit", "abort"};
 
 static int is_word(char c)
@@ -80,7 +81,7 @@ START_TEST(the_check_itself_sees_a_call)
 {
     ck_assert_ptr_nonnull(find_call("    uint64_t now = time(NULL);"));
     ck_assert_ptr_nonnull(find_call("free(ptr);"));
-    ck_assert_ptr_null(find_call("rdzv__free(a, b); uthash_malloc(size); snprintf(c, n, time);"));
+    ck_assert_ptr_null(find_call("rdzv__free(a, b); uthash_malloc(size); offset(time);"));
 }
 END_TEST
 

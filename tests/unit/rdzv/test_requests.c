@@ -140,8 +140,10 @@ START_TEST(add_counts)
     ASK(0, "bss", RDZV__OP_SET, "n", "9223372036854775807");
     ASK(0, "bsi", RDZV__OP_ADD, "n", 1ll);
     TOLD(0, "i", (long long)INT64_MIN);
+    expect_value("n", "-9223372036854775808");
     ASK(0, "bsi", RDZV__OP_ADD, "n", -1ll);
     TOLD(0, "i", (long long)INT64_MAX);
+    expect_value("n", "9223372036854775807");
 }
 END_TEST
 
