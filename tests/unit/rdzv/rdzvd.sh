@@ -1,0 +1,125 @@
+#!/usr/bin/env bash
+# rdzvd.sh RDZVD: the daemon from outside: ready line, log lines, signals, exit codes, what it says
+# when it cannot start.
+set -euo pipefail
+rdzvd=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+fail() {
+    echo "$*"
+    cat "$work/err"
+    exit 1
+}
+
+# Runs RDZVD with arguments; its exit code must be the first one.
+expect_code() {
+    local want=$1 code=0
+    shift
+    "$rdzvd" "$@" >"$work/out" 2>"$work/err" || code=$?
+    [ "$code" = "$want" ] || fail "rdzvd $*: exit code $code, not $want"
+}
+
+# Starts a server; sets pid and address.
+start() {
+    : >"$work/ready"
+    "$rdzvd" "$@" >"$work/ready" 2>"$work/err" &
+    pid=$!
+    local tries=0
+    until [ -s "$work/ready" ] || [ $((tries++)) = 100 ]; do
+        sleep 0.05
+    done
+    address=$(sed -n 's/^rdzvd ready on //p' "$work/ready")
+    [ -n "$address" ] || fail "no ready line"
+}
+
+expect_end() {
+    local code=0
+    wait "$pid" || code=$?
+    [ "$code" = "$1" ] || fail "ended with $code, not $1"
+    [ "$(wc -l <"$work/ready")" = 1 ] || fail "more than one line on standard output"
+}
+
+said() {
+    grep -q -- "$1" "$work/err" || fail "did not say: $1"
+}
+
+expect_code 0 --help
+grep -q -- "--rdzv-endpoint=127.0.0.1:29400" "$work/out" || fail "no example in --help"
+expect_code 0 --version
+grep -qE '^rdzvd [0-9]+\.[0-9]+\.[0-9]+$' "$work/out" || fail "--version"
+
+for bad in 127.0.0.1 :80 127.0.0.1: 127.0.0.1:65536 127.0.0.1:-1 ::1:80 127.0.0.1:8x ""; do
+    expect_code 2 --listen "$bad"
+    said "ADDR:PORT"
+done
+expect_code 2 --listen example.org:0
+said "names are not looked up"
+expect_code 2 --log-level loud
+said "loud"
+expect_code 2 --drain-timeout -1
+expect_code 2 --drain-timeout 9999999999999
+expect_code 2 --no-such-option
+expect_code 2 argument
+expect_code 3 --listen 192.0.2.1:0
+said "ip -brief address"
+
+# One server, another one on its port, a client, a drain that ends when the client leaves.
+start --listen 127.0.0.1:0 --drain-timeout 30
+first=$pid
+first_address=$address
+port=${address##*:}
+expect_code 3 --listen "$first_address"
+said "Address already in use"
+said "ss -ltnp 'sport = :$port'"
+exec 3<>"/dev/tcp/127.0.0.1/$port"
+printf '\x00\xce\xf7\x85\x3c\x07' >&3
+[ "$(head -c 8 <&3 | od -An -v -tx1 | tr -d ' \n')" = 0000000000000000 ] || fail "no answer"
+kill -TERM "$first"
+sleep 0.2
+kill -0 "$first" || fail "did not wait for its client"
+printf '\x07' >&3
+[ "$(head -c 8 <&3 | wc -c)" = 8 ] || fail "a client that is in is not served while draining"
+exec 3>&-
+pid=$first
+expect_end 0
+
+# A client that does not leave: the time is over, or a second signal comes.
+start --listen 127.0.0.1:0 --drain-timeout 0
+exec 3<>"/dev/tcp/127.0.0.1/${address##*:}"
+printf '\x00\xce\xf7\x85\x3c\x07' >&3
+head -c 8 <&3 >/dev/null
+kill -TERM "$pid"
+expect_end 0
+said "1 clients still connected"
+exec 3>&-
+
+start --listen 127.0.0.1:0 --drain-timeout 60
+exec 3<>"/dev/tcp/127.0.0.1/${address##*:}"
+printf '\x00\xce\xf7\x85\x3c\x07' >&3
+head -c 8 <&3 >/dev/null
+kill -INT "$pid"
+sleep 0.2
+kill -TERM "$pid"
+expect_end 1
+exec 3>&-
+! grep -q $'\033' "$work/err" || fail "colours in a file"
+
+# Beyond loopback it warns; tried where no one else can reach it.
+if unshare -rn true 2>/dev/null; then
+    rdzvd_inside=$rdzvd
+    rdzvd=$work/isolated
+    printf '#!/bin/sh\nexec unshare -rn "%s" "$@"\n' "$rdzvd_inside" >"$rdzvd"
+    chmod +x "$rdzvd"
+    start --listen '*:0'
+    said "no authentication"
+    kill -TERM "$pid"
+    expect_end 0
+    start --listen '*:0' --log-level error
+    kill -TERM "$pid"
+    expect_end 0
+    [ ! -s "$work/err" ] || fail "--log-level error still said something"
+else
+    echo "no network namespace here: the warning beyond loopback was not tried"
+fi
+echo passed
