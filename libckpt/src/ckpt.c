@@ -1,6 +1,6 @@
 /*
- * ckpt.c: the handle. Opens and closes, drives the working side (by its own thread or by the
- * caller's dispatch), delivers letters on the caller's side. Knows nothing of formats.
+ * ckpt.c: the life of a handle between open and close. Drives the working side (from its own thread
+ * or from the caller's dispatch), delivers letters on the caller's side. Knows nothing of formats.
  *
  * Invariant: callbacks run only inside ckpt_dispatch, ckpt_wait and ckpt_close, on the caller's
  * thread, because only those deliver `out`.
@@ -13,39 +13,11 @@
 #include "save.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
-#include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/stat.h>
-#include <sys/timerfd.h>
 #include <unistd.h>
-
-#define DEFAULT_BLOCK_BYTES (4u << 20)
-#define DEFAULT_STAGING_BYTES (64u << 20)
-#define DEFAULT_QUEUE_DEPTH 8u
-#define MAX_QUEUE_DEPTH 64u
-#define MAX_BLOCK_BYTES (64u << 20)
-#define DEFAULT_TIMEOUT_MS 120000
-#define BLOCK_ALIGN CKPT__LEAF_BYTES
-
-void ckpt_options_init(ckpt_options *opt, size_t size)
-{
-    ckpt_options defaults = {
-        .size = size,
-        .drive = CKPT_DRIVE_THREAD,
-        .engine = CKPT_ENGINE_AUTO,
-        .staging_bytes = DEFAULT_STAGING_BYTES,
-        .block_bytes = DEFAULT_BLOCK_BYTES,
-        .queue_depth = DEFAULT_QUEUE_DEPTH,
-        .timeout_ms = DEFAULT_TIMEOUT_MS,
-    };
-    memset(opt, 0, size);
-    memcpy(opt, &defaults, size < sizeof defaults ? size : sizeof defaults);
-}
 
 int ckpt__check(const ckpt *c, ckpt_error *err)
 {
@@ -127,8 +99,7 @@ static void stop(struct ckpt__letter *letter)
         c->task->cancel(c->task);
 }
 
-/* Until stopped and idle. */
-static void run(ckpt *c)
+void ckpt__run(ckpt *c)
 {
     while (!c->stopping || c->task != NULL) {
         struct epoll_event events[4];
@@ -136,256 +107,6 @@ static void run(ckpt *c)
             break; /* cannot happen with our own descriptor; never spin */
         turn(c);
     }
-}
-
-static void *thread_main(void *arg)
-{
-    run(arg);
-    return NULL;
-}
-
-/* ------------------------------------------------------------------------------------------ */
-/* Open                                                                                         */
-
-static void log_to_caller(void *ctx, int level, const char *line)
-{
-    ckpt *c = ctx;
-    if (c->log != NULL)
-        ckpt__mailbox_post_line(&c->out, &c->env, c->log, c->log_ctx, level, line);
-}
-
-static bool beyond_is_zero(const void *opt, size_t size, size_t known)
-{
-    const uint8_t *bytes = opt;
-    for (size_t i = known; i < size; i++) {
-        if (bytes[i] != 0)
-            return false;
-    }
-    return true;
-}
-
-static int check_options(const ckpt_options *opt, ckpt_error *err)
-{
-    if (opt == NULL || opt->size < sizeof *opt || opt->size > 4096 ||
-        !beyond_is_zero(opt, opt->size, sizeof *opt))
-        return ckpt__fail(err, CKPT_EINVAL,
-                          "options: unknown size or fields; use "
-                          "ckpt_options_init of this version");
-    if (opt->root == NULL || opt->root[0] == '\0' || strlen(opt->root) > PATH_MAX - 256)
-        return ckpt__fail(err, CKPT_EINVAL, "options: root is empty or too long");
-    if (opt->drive > CKPT_DRIVE_CALLER || opt->engine > CKPT_ENGINE_SYNC)
-        return ckpt__fail(err, CKPT_EINVAL, "options: drive %u or engine %u is unknown", opt->drive,
-                          opt->engine);
-    if (opt->block_bytes == 0 || opt->block_bytes % BLOCK_ALIGN != 0 ||
-        opt->block_bytes > MAX_BLOCK_BYTES)
-        return ckpt__fail(err, CKPT_EINVAL,
-                          "options: block_bytes %u is not a multiple of 65536 up to 64 MiB",
-                          opt->block_bytes);
-    if (opt->staging_bytes / opt->block_bytes < 2 || opt->staging_bytes > (uint64_t)SSIZE_MAX ||
-        opt->staging_bytes / opt->block_bytes > UINT32_MAX / 2)
-        return ckpt__fail(
-            err, CKPT_EINVAL,
-            "options: staging_bytes %llu does not hold two blocks of %u, or is absurd",
-            (unsigned long long)opt->staging_bytes, opt->block_bytes);
-    if (opt->queue_depth < 1 || opt->queue_depth > MAX_QUEUE_DEPTH || opt->timeout_ms < 1)
-        return ckpt__fail(err, CKPT_EINVAL,
-                          "options: queue_depth %u is not 1 to 64 or timeout_ms %d is not positive",
-                          opt->queue_depth, opt->timeout_ms);
-    if (opt->run_id != NULL && strlen(opt->run_id) > CKPT__MAX_RUN_ID_BYTES)
-        return ckpt__fail(err, CKPT_EINVAL, "options: run_id is longer than %d bytes",
-                          CKPT__MAX_RUN_ID_BYTES);
-    if (opt->group != NULL &&
-        (opt->group->size != sizeof *opt->group || opt->group->exchange == NULL ||
-         opt->group->fd == NULL || opt->group->dispatch == NULL || opt->group->cancel == NULL))
-        return ckpt__fail(err, CKPT_EINVAL, "options: the group lacks its size or a callback");
-    return CKPT_OK;
-}
-
-/* Makes the root when only it is missing, durable in its parent. */
-static int make_root(const char *root, ckpt_error *err)
-{
-    struct stat st;
-    bool made = mkdir(root, 0777) == 0;
-    if (!made && errno != EEXIST)
-        return ckpt__fail_sys(err, errno, "make directory %s", root);
-    if (stat(root, &st) != 0)
-        return ckpt__fail_sys(err, errno, "look at %s", root);
-    if (!S_ISDIR(st.st_mode))
-        return ckpt__fail(err, CKPT_EINVAL, "%s is not a directory: a root of checkpoints is one",
-                          root);
-    char parent[PATH_MAX];
-    strcpy(parent, root); /* length was checked with the options */
-    strcat(parent, "/..");
-    int fd = made ? open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-    if (fd >= 0) {
-        int failed = fsync(fd) != 0 && errno != EINVAL ? errno : 0;
-        close(fd);
-        if (failed)
-            return ckpt__fail_sys(err, failed, "sync the directory above %s", root);
-    }
-    return CKPT_OK;
-}
-
-static int watch(ckpt *c, int fd, ckpt_error *err)
-{
-    struct epoll_event event = {.events = EPOLLIN};
-    if (epoll_ctl(c->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0)
-        return ckpt__fail_sys(err, errno, "watch a descriptor of %s", c->root);
-    return CKPT_OK;
-}
-
-static int open_descriptors(ckpt *c, ckpt_error *err)
-{
-    c->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (c->epoll_fd < 0)
-        return ckpt__fail_sys(err, errno, "epoll for %s", c->root);
-    int rc = watch(c, c->in.fd, err);
-    if (rc == CKPT_OK)
-        rc = watch(c, c->disk.engine->cls->fd(c->disk.engine), err);
-    if (rc == CKPT_OK && !c->own_thread)
-        rc = watch(c, c->out.fd, err);
-    int group_fd = c->has_group ? c->group.fd(c->group.ctx) : -1;
-    if (rc == CKPT_OK && group_fd >= 0)
-        rc = watch(c, group_fd, err);
-    if (rc != CKPT_OK || !c->has_group || group_fd >= 0)
-        return rc;
-    c->tick_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-    if (c->tick_fd < 0)
-        return ckpt__fail_sys(err, errno, "timer for the group of %s", c->root);
-    return watch(c, c->tick_fd, err);
-}
-
-static int start_thread(ckpt *c, ckpt_error *err)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int e = pthread_create(&c->thread, NULL, thread_main, c);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (e != 0)
-        return ckpt__fail_sys(err, e, "start the thread of %s", c->root);
-    pthread_setname_np(c->thread, "ckpt");
-    return CKPT_OK;
-}
-
-static void release(ckpt *c)
-{
-    struct ckpt__env env = c->env;
-    if (c->disk.engine != NULL)
-        c->disk.engine->cls->close(c->disk.engine);
-    if (c->epoll_fd >= 0)
-        close(c->epoll_fd);
-    if (c->tick_fd >= 0)
-        close(c->tick_fd);
-    if (c->has_group && c->group.close != NULL)
-        c->group.close(c->group.ctx);
-    ckpt__mailbox_deliver(&c->out);
-    ckpt__mailbox_free(&c->out);
-    ckpt__mailbox_free(&c->in);
-    ckpt__pool_free(&c->pool);
-    ckpt__free(&env, c->root);
-    ckpt__free(&env, c->run_id);
-    ckpt__free(&env, c);
-}
-
-static int open_engine(ckpt *c, const ckpt_options *opt, ckpt__engine_maker make, void *make_ctx,
-                       ckpt_error *err)
-{
-    if (make == NULL) {
-        struct ckpt__engine_config config = {.env = &c->env,
-                                             .queue_depth = opt->queue_depth,
-                                             .pool = c->pool.base,
-                                             .pool_bytes = c->pool.bytes};
-        return ckpt__engine_open(&c->disk.engine, opt->engine, &config, err);
-    }
-    c->disk.engine = make(make_ctx, &c->env, opt->queue_depth);
-    return c->disk.engine != NULL ? CKPT_OK
-                                  : ckpt__fail(err, CKPT_ENOMEM, "open %s: no engine", c->root);
-}
-
-static int open_parts(ckpt *c, const ckpt_options *opt, ckpt__engine_maker make, void *make_ctx,
-                      ckpt_error *err)
-{
-    c->root = ckpt__strdup(&c->env, opt->root);
-    c->run_id = ckpt__strdup(&c->env, opt->run_id != NULL ? opt->run_id : "");
-    if (c->root == NULL || c->run_id == NULL)
-        return ckpt__fail(err, CKPT_ENOMEM, "open %s: out of memory", opt->root);
-    int rc = make_root(opt->root, err);
-    if (rc == CKPT_OK)
-        rc = ckpt__pool_init(&c->pool, &c->env, (uint32_t)(opt->staging_bytes / opt->block_bytes),
-                             opt->block_bytes, err);
-    if (rc != CKPT_OK)
-        return rc;
-    rc = open_engine(c, opt, make, make_ctx, err);
-    if (rc == CKPT_OK)
-        rc = open_descriptors(c, err);
-    if (rc == CKPT_OK && c->own_thread)
-        rc = start_thread(c, err);
-    return rc;
-}
-
-/* The table of a process that is alone. */
-static const ckpt_group nobody = {.size = sizeof nobody, .rank = 0, .world_size = 1};
-
-int ckpt_open(ckpt **ret, const ckpt_options *opt, ckpt_error *err)
-{
-    return ckpt__open(ret, opt, NULL, NULL, err);
-}
-
-int ckpt__open(ckpt **ret, const ckpt_options *opt, ckpt__engine_maker make, void *make_ctx,
-               ckpt_error *err)
-{
-    int rc = check_options(opt, err);
-    if (rc != CKPT_OK)
-        return rc;
-    struct ckpt__env env;
-    ckpt__env_init(&env, opt->allocator);
-    ckpt *c = ckpt__alloc_zero(&env, sizeof *c);
-    if (c == NULL) {
-        rc = ckpt__fail(err, CKPT_ENOMEM, "open %s: out of memory", opt->root);
-        goto close_group;
-    }
-    c->env = env;
-    c->env.log = log_to_caller;
-    c->env.log_ctx = c;
-    c->log = opt->log;
-    c->log_ctx = opt->log_ctx;
-    c->disk.env = &c->env;
-    c->generation = opt->generation;
-    c->block_bytes = opt->block_bytes;
-    c->timeout_ms = opt->timeout_ms;
-    c->own_thread = opt->drive == CKPT_DRIVE_THREAD;
-    c->pid = getpid();
-    c->group = nobody;
-    c->epoll_fd = -1;
-    c->tick_fd = -1;
-    c->stop.deliver = stop;
-    rc = ckpt__mailbox_init(&c->in, err);
-    if (rc != CKPT_OK)
-        goto free_handle;
-    rc = ckpt__mailbox_init(&c->out, err);
-    if (rc != CKPT_OK)
-        goto free_in;
-    if (opt->group != NULL) {
-        c->group = *opt->group;
-        c->has_group = true;
-    }
-    rc = open_parts(c, opt, make, make_ctx, err);
-    if (rc != CKPT_OK) {
-        release(c);
-        return rc;
-    }
-    *ret = c;
-    return CKPT_OK;
-
-free_in:
-    ckpt__mailbox_free(&c->in);
-free_handle:
-    ckpt__free(&env, c);
-close_group:
-    if (opt->group != NULL && opt->group->close != NULL)
-        opt->group->close(opt->group->ctx);
-    return rc;
 }
 
 /* ------------------------------------------------------------------------------------------ */
@@ -442,15 +163,16 @@ void ckpt_close(ckpt *c)
     if (c == NULL || ckpt__check(c, NULL) != CKPT_OK || c->in_callback)
         return;
     c->closing = true;
+    c->stop.deliver = stop;
     ckpt__mailbox_post(&c->in, &c->stop);
     if (c->own_thread)
         pthread_join(c->thread, NULL);
     else
-        run(c);
+        ckpt__run(c);
     deliver(c);
     ckpt__save_free(c->begun);
     while (c->loads != NULL)
         ckpt__load_free(c->loads);
     ckpt__mailbox_deliver(&c->out);
-    release(c);
+    ckpt__release(c);
 }

@@ -100,6 +100,12 @@ typedef struct ckpt__engine *(*ckpt__engine_maker)(void *ctx, const struct ckpt_
 int ckpt__open(ckpt **ret, const ckpt_options *opt, ckpt__engine_maker make, void *make_ctx,
                ckpt_error *err);
 
+/* Working side until stopped and idle. */
+void ckpt__run(ckpt *c);
+
+/* Frees a handle that nobody works for any more, or that was not opened to the end. */
+void ckpt__release(ckpt *c);
+
 /* CKPT_ESTATE in a child after fork. */
 int ckpt__check(const ckpt *c, ckpt_error *err);
 /* The same, and CKPT_EBUSY while an operation is running. */

@@ -1,6 +1,6 @@
 /*
  * load.h: the inside of one load. load.c is the caller's side; load_open.c finds a checkpoint and
- * agrees on it; load_read.c brings tensors in and verifies them; load_file.c opens a plain
+ * agrees on it, with load_verify.c; load_read.c brings tensors in and verifies them; load_file.c opens a plain
  * safetensors file.
  */
 #ifndef CKPT_LOAD_H
@@ -106,6 +106,11 @@ void ckpt__load_exchange(struct ckpt_load *l, enum ckpt__phase phase, ckpt__agre
 
 /* What cannot be read is unreadable, whatever the kernel calls it; memory and cancel stay. */
 void ckpt__load_unreadable(ckpt_error *err);
+
+/* Reads and checks what belongs to k, which becomes l->chosen and l->shards. verified finds the
+ * outcome in l->error. */
+void ckpt__load_verify(struct ckpt_load *l, struct ckpt__candidate *k,
+                       void (*verified)(struct ckpt_load *l));
 
 /* Fills l as one shard. Blocks while it reads the header. */
 int ckpt__load_file(struct ckpt_load *l, ckpt_error *err);
