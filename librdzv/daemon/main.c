@@ -1,6 +1,6 @@
 /*
- * main.c: rdzvd, a process around one rdzv_server: flags, signals, log lines, exit code. Uses rdzv.h
- * and libc only; everything about the store and the network is the library's.
+ * main.c: rdzvd, a process around one rdzv_server: flags, signals, log lines, exit code. Uses
+ * rdzv.h and libc only; everything about the store and the network is the library's.
  */
 #include "rdzv.h"
 
@@ -48,7 +48,8 @@ static void print_help(void)
         "Serves a c10d store: unmodified PyTorch processes use it as their TCPStore.\n"
         "\n"
         "  --listen ADDR:PORT       numeric IPv4 address, IPv6 address in brackets, localhost, or\n"
-        "                           * for all; port 0 takes a free one (default " DEFAULT_LISTEN ")\n"
+        "                           * for all; port 0 takes a free one (default " DEFAULT_LISTEN
+        ")\n"
         "  --log-level LEVEL        error, warn, info, debug or trace (default info)\n"
         "  --drain-timeout SECONDS  how long a SIGTERM waits for clients to leave (default 10)\n"
         "  --help, --version\n"
@@ -82,8 +83,8 @@ static void log_line(void *ctx, int level, const char *line)
     gmtime_r(&now.tv_sec, &utc);
     strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", &utc);
     const char *start = d->colour ? colours[level] : "";
-    fprintf(stderr, "%s.%03ldZ %s%s%s %s\n", when, now.tv_nsec / 1000000, start,
-            level_names[level], *start != '\0' ? "\033[0m" : "", line);
+    fprintf(stderr, "%s.%03ldZ %s%s%s %s\n", when, now.tv_nsec / 1000000, start, level_names[level],
+            *start != '\0' ? "\033[0m" : "", line);
 }
 
 __attribute__((format(printf, 3, 4))) static void say(struct daemon *d, int level,

@@ -2,14 +2,17 @@
  * rdzv.h: a c10d store server that unmodified PyTorch processes use as their TCPStore.
  *
  * Driving. A server runs on its own named thread (loop = NULL), or on the caller's uv loop.
- *   Own thread: every call belongs to the thread that opened the server; callbacks and log lines
- *   run inside rdzv_server_dispatch, rdzv_server_wait and rdzv_server_close, on the caller's thread.
- *   Borrowed loop: every call on the loop's thread; callbacks and log lines come from the caller's
- *   uv_run; rdzv_server_fd answers RDZV_ENOTSUP. Close is asynchronous: when `closed` runs, the
- *   server is gone and the loop holds no handle of ours.
- * Callbacks may not dispatch, wait (RDZV_EBUSY) or close (ignored); only `drained` on a borrowed loop
- * may close. No write of ours raises SIGPIPE. A handle does not cross fork: in the child every call
- * answers RDZV_ESTATE, and close does nothing.
+ *
+ * Own thread: every call belongs to the thread that opened the server; callbacks and log lines run
+ * inside rdzv_server_dispatch, rdzv_server_wait and rdzv_server_close, on the caller's thread.
+ *
+ * Borrowed loop: every call on the loop's thread; callbacks and log lines come from the caller's
+ * uv_run; rdzv_server_fd answers RDZV_ENOTSUP. Close is asynchronous: when `closed` runs, the
+ * server is gone and the loop holds no handle of ours.
+ *
+ * Callbacks may not dispatch, wait (RDZV_EBUSY) or close (ignored); only `drained` on a borrowed
+ * loop may close. No write of ours raises SIGPIPE. A handle does not cross fork: in the child every
+ * call answers RDZV_ESTATE, and close does nothing.
  *
  * Results. 0 or positive is success, negative is one of RDZV_ERRORS. `ret` is written only on
  * success, `err` (may be NULL) only on failure.
@@ -88,12 +91,12 @@ typedef struct rdzv_server rdzv_server;
 typedef struct rdzv_server_options {
     size_t size;            /* filled by rdzv_server_options_init */
     struct uv_loop_s *loop; /* borrowed until `closed`; NULL = own thread */
-    const char *host; /* numeric IPv4 or IPv6 address (brackets allowed), "localhost", or "*" for all
-                         addresses, dual-stack; default "127.0.0.1"; borrowed during open */
-    uint16_t port;    /* 0 = any; read it back with rdzv_server_address */
+    const char *host;  /* numeric IPv4 or IPv6 address (brackets allowed), "localhost", or "*" for
+                          all addresses, dual-stack; default "127.0.0.1"; borrowed during open */
+    uint16_t port;     /* 0 = any; read it back with rdzv_server_address */
     int32_t listen_fd; /* a TCP socket that is already bound (listening or not), instead of host
                           and port; default -1. Owned by the server once open succeeded */
-    uint32_t backlog;           /* default 4096 (the kernel may cap it) */
+    uint32_t backlog;  /* default 4096 (the kernel may cap it) */
     uint64_t max_key_bytes;     /* default 8192, as PyTorch's */
     uint64_t max_value_bytes;   /* of one request; default 8 MiB, as PyTorch's */
     uint64_t max_request_keys;  /* of one WAIT, CHECK, MULTI_*; default 131072, as PyTorch's */
@@ -120,14 +123,14 @@ RDZV_API const char *rdzv_server_address(const rdzv_server *s, uint16_t *port);
 
 /* Counters since open, of a moment in the past few milliseconds. Never blocks. */
 typedef struct rdzv_server_stats {
-    size_t size; /* filled by the caller: sizeof(rdzv_server_stats) */
-    uint64_t connections;       /* open now */
-    uint64_t accepted;          /* since open */
-    uint64_t refused;           /* closed because of a bad start, a bad request or a limit */
-    uint64_t requests;          /* answered or applied */
-    uint64_t keys;              /* in the store now, queues not counted */
-    uint64_t store_bytes;       /* what counts against max_store_bytes */
-    uint64_t waiting;           /* connections in a WAIT or BARRIER now */
+    size_t size;          /* filled by the caller: sizeof(rdzv_server_stats) */
+    uint64_t connections; /* open now */
+    uint64_t accepted;    /* since open */
+    uint64_t refused;     /* closed because of a bad start, a bad request or a limit */
+    uint64_t requests;    /* answered or applied */
+    uint64_t keys;        /* in the store now, queues not counted */
+    uint64_t store_bytes; /* what counts against max_store_bytes */
+    uint64_t waiting;     /* connections in a WAIT or BARRIER now */
 } rdzv_server_stats;
 RDZV_API int rdzv_server_get_stats(const rdzv_server *s, rdzv_server_stats *ret);
 
@@ -140,8 +143,8 @@ RDZV_API int rdzv_server_drain(rdzv_server *s, int32_t timeout_ms, rdzv_closed_f
                                void *ctx);
 
 /* Own thread only: descriptor to poll, never to read or close; dispatch runs what is ready and
- * returns how many; wait is poll and dispatch, -1 = no limit, and may return early (0) for a signal.
- * ENOTSUP on a borrowed loop. */
+ * returns how many; wait is poll and dispatch, -1 = no limit, and may return early (0) for a
+ * signal. ENOTSUP on a borrowed loop. */
 RDZV_API int rdzv_server_fd(const rdzv_server *s);
 RDZV_API int rdzv_server_dispatch(rdzv_server *s);
 RDZV_API int rdzv_server_wait(rdzv_server *s, int timeout_ms);

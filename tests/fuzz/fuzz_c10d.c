@@ -1,9 +1,9 @@
 /*
- * fuzz_c10d.c: bytes to segments to the c10d core. Input: a list of segments, each a control byte and
- * a length byte, then that many bytes, sent from one of four connections; control bytes also end a
- * client, let a late persister catch up, or fail one allocation. Checked after each step: counts add
- * up, unread output stays within its limit. Checked once per input that starts with 'S': a stream
- * gives the same answers whole and byte by byte.
+ * fuzz_c10d.c: bytes to segments to the c10d core. Input: a list of segments, each a control byte
+ * and a length byte, then that many bytes, sent from one of four connections; control bytes also
+ * end a client, let a late persister catch up, or fail one allocation. Checked after each step:
+ * counts add up, unread output stays within its limit. Checked once per input that starts with 'S':
+ * a stream gives the same answers whole and byte by byte.
  */
 #include "core/core.h"
 

@@ -51,11 +51,11 @@ struct rdzv__core {
     struct rdzv__core_options options;
     struct rdzv__journal journal;
     struct rdzv__store store;
-    struct queue ready;      /* sessions that the shell has to look at */
-    struct queue held;       /* sessions with replies that wait for a record */
+    struct queue ready;        /* sessions that the shell has to look at */
+    struct queue held;         /* sessions with replies that wait for a record */
     struct rdzv__block *spare; /* output blocks for reuse */
     uint32_t spare_blocks;
-    uint8_t record_open;     /* the running request has changed something */
+    uint8_t record_open; /* the running request has changed something */
     uint64_t recorded;
     uint64_t persisted;
     uint64_t requests;
@@ -73,13 +73,13 @@ struct rdzv__session {
     struct rdzv__core *core;
     struct queue ready;
     struct queue held;
-    struct rdzv__wait *wait;   /* pending WAIT or BARRIER */
-    struct rdzv__block *head;  /* output */
+    struct rdzv__wait *wait;  /* pending WAIT or BARRIER */
+    struct rdzv__block *head; /* output */
     struct rdzv__block *tail;
     struct rdzv__marks *marks; /* which output waits for which record; NULL = none does */
     uint64_t out_made;         /* bytes of output since open, and how many of them were sent */
     uint64_t out_sent;
-    uint8_t *pending;          /* start of a request that has not come in whole */
+    uint8_t *pending; /* start of a request that has not come in whole */
     size_t pending_len;
     size_t pending_cap;
     struct rdzv__scan scan;

@@ -88,8 +88,8 @@ static int run_compare_set(struct rdzv__session *s, const uint8_t *body)
         return core->store.why;
     struct rdzv__field now;
     now.data = rdzv__name_value(name, &now.len);
-    int same = now.len == expected.len &&
-               (now.len == 0 || memcmp(now.data, expected.data, now.len) == 0);
+    int same =
+        now.len == expected.len && (now.len == 0 || memcmp(now.data, expected.data, now.len) == 0);
     struct rdzv__field reply = rdzv__name_has_key(name) ? now : expected;
     int why = RDZV__WHY_OK;
     if (same) { /* an absent key compares as an empty value */
@@ -385,15 +385,24 @@ static int run_barrier(struct rdzv__session *s, const uint8_t *body)
 }
 
 static op_fn *const ops[RDZV__OP_COUNT] = {
-    [RDZV__OP_VALIDATE] = run_validate,       [RDZV__OP_SET] = run_set,
-    [RDZV__OP_COMPARE_SET] = run_compare_set, [RDZV__OP_GET] = run_get,
-    [RDZV__OP_ADD] = run_add,                 [RDZV__OP_CHECK] = run_check,
-    [RDZV__OP_WAIT] = run_wait,               [RDZV__OP_GETNUMKEYS] = run_getnumkeys,
-    [RDZV__OP_DELETE_KEY] = run_delete_key,   [RDZV__OP_APPEND] = run_append,
-    [RDZV__OP_MULTI_GET] = run_multi_get,     [RDZV__OP_MULTI_SET] = run_multi_set,
-    [RDZV__OP_CANCEL_WAIT] = run_cancel_wait, [RDZV__OP_PING] = run_ping,
-    [RDZV__OP_QUEUE_PUSH] = run_queue_push,   [RDZV__OP_QUEUE_POP] = run_queue_pop,
-    [RDZV__OP_QUEUE_LEN] = run_queue_len,     [RDZV__OP_LIST_KEYS] = run_list_keys,
+    [RDZV__OP_VALIDATE] = run_validate,
+    [RDZV__OP_SET] = run_set,
+    [RDZV__OP_COMPARE_SET] = run_compare_set,
+    [RDZV__OP_GET] = run_get,
+    [RDZV__OP_ADD] = run_add,
+    [RDZV__OP_CHECK] = run_check,
+    [RDZV__OP_WAIT] = run_wait,
+    [RDZV__OP_GETNUMKEYS] = run_getnumkeys,
+    [RDZV__OP_DELETE_KEY] = run_delete_key,
+    [RDZV__OP_APPEND] = run_append,
+    [RDZV__OP_MULTI_GET] = run_multi_get,
+    [RDZV__OP_MULTI_SET] = run_multi_set,
+    [RDZV__OP_CANCEL_WAIT] = run_cancel_wait,
+    [RDZV__OP_PING] = run_ping,
+    [RDZV__OP_QUEUE_PUSH] = run_queue_push,
+    [RDZV__OP_QUEUE_POP] = run_queue_pop,
+    [RDZV__OP_QUEUE_LEN] = run_queue_len,
+    [RDZV__OP_LIST_KEYS] = run_list_keys,
     [RDZV__OP_BARRIER] = run_barrier,
 };
 

@@ -1,8 +1,8 @@
 /*
  * wait.c: WAIT and BARRIER. A wait is one block with a link per missing name, each hanging in that
  * name's list in order of arrival; nobody ever scans names or sessions. Invariant: wait->missing is
- * the number of its links that still hang in a list, and it is above 0. A name that is awaited twice
- * in one request has one link, so one appearance counts it off.
+ * the number of its links that still hang in a list, and it is above 0. A name that is awaited
+ * twice in one request has one link, so one appearance counts it off.
  */
 #include "core/wait.h"
 
@@ -44,8 +44,7 @@ static void free_wait(struct rdzv__session *s)
     struct rdzv__wait *w = s->wait;
     s->wait = NULL;
     s->core->waiting--;
-    rdzv__store_release(&s->core->store, w,
-                        sizeof *w + (size_t)w->links * sizeof w->link[0]);
+    rdzv__store_release(&s->core->store, w, sizeof *w + (size_t)w->links * sizeof w->link[0]);
 }
 
 static void hang(struct rdzv__wait *w, struct rdzv__name *name)

@@ -6,7 +6,8 @@
     X(OK, "nothing is wrong")                                                                      \
     X(BAD_START, "its first bytes are not a c10d request; not a PyTorch client?")                  \
     X(TLS, "it starts a TLS handshake, which this version does not speak")                         \
-    X(NATIVE, "its first byte is reserved for the native protocol, which this version does not speak") \
+    X(NATIVE,                                                                                      \
+      "its first byte is reserved for the native protocol, which this version does not speak")     \
     X(WATCH_KEY, "it asks to watch keys (PyTorch 2.0 or older, C++ only), which is not served")    \
     X(BAD_OPCODE, "it sent an opcode that its dialect does not have")                              \
     X(LONG_KEY, "it announced a key longer than max_key_bytes")                                    \

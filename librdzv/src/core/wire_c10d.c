@@ -10,12 +10,12 @@
 /* Fields of a request after its opcode: k key, v value (u64 length, bytes), i i64, u u32;
  * * is a u64 count, and what follows it comes that many times. */
 static const char layouts[RDZV__OP_COUNT][4] = {
-    [RDZV__OP_VALIDATE] = "u",    [RDZV__OP_SET] = "kv",        [RDZV__OP_COMPARE_SET] = "kvv",
-    [RDZV__OP_GET] = "k",         [RDZV__OP_ADD] = "ki",        [RDZV__OP_CHECK] = "*k",
-    [RDZV__OP_WAIT] = "*k",       [RDZV__OP_GETNUMKEYS] = "",   [RDZV__OP_DELETE_KEY] = "k",
-    [RDZV__OP_APPEND] = "kv",     [RDZV__OP_MULTI_GET] = "*k",  [RDZV__OP_MULTI_SET] = "*kv",
-    [RDZV__OP_CANCEL_WAIT] = "",  [RDZV__OP_PING] = "u",        [RDZV__OP_QUEUE_PUSH] = "kv",
-    [RDZV__OP_QUEUE_POP] = "k",   [RDZV__OP_QUEUE_LEN] = "k",   [RDZV__OP_LIST_KEYS] = "",
+    [RDZV__OP_VALIDATE] = "u",   [RDZV__OP_SET] = "kv",       [RDZV__OP_COMPARE_SET] = "kvv",
+    [RDZV__OP_GET] = "k",        [RDZV__OP_ADD] = "ki",       [RDZV__OP_CHECK] = "*k",
+    [RDZV__OP_WAIT] = "*k",      [RDZV__OP_GETNUMKEYS] = "",  [RDZV__OP_DELETE_KEY] = "k",
+    [RDZV__OP_APPEND] = "kv",    [RDZV__OP_MULTI_GET] = "*k", [RDZV__OP_MULTI_SET] = "*kv",
+    [RDZV__OP_CANCEL_WAIT] = "", [RDZV__OP_PING] = "u",       [RDZV__OP_QUEUE_PUSH] = "kv",
+    [RDZV__OP_QUEUE_POP] = "k",  [RDZV__OP_QUEUE_LEN] = "k",  [RDZV__OP_LIST_KEYS] = "",
     [RDZV__OP_BARRIER] = "ki",
 };
 
@@ -89,8 +89,7 @@ static int decode_opcode(struct rdzv__scan *scan, uint8_t *dialect,
 {
     if (*dialect == RDZV__DIALECT_START) {
         int why = decode_start(scan, dialect, limits, bytes, len);
-        if (why != RDZV__WHY_OK || *dialect == RDZV__DIALECT_START ||
-            *dialect == RDZV__DIALECT_C)
+        if (why != RDZV__WHY_OK || *dialect == RDZV__DIALECT_START || *dialect == RDZV__DIALECT_C)
             return why;
     }
     if (*dialect == RDZV__DIALECT_C) {
@@ -138,9 +137,10 @@ static int scan_field(struct rdzv__scan *scan, char kind, const struct rdzv__wir
         }
         return why;
     }
-    int why = kind == 'k'
-                  ? read_length(scan, bytes, len, limits->max_key_bytes, RDZV__WHY_LONG_KEY, &n)
-                  : read_length(scan, bytes, len, limits->max_value_bytes, RDZV__WHY_LONG_VALUE, &n);
+    int why =
+        kind == 'k'
+            ? read_length(scan, bytes, len, limits->max_key_bytes, RDZV__WHY_LONG_KEY, &n)
+            : read_length(scan, bytes, len, limits->max_value_bytes, RDZV__WHY_LONG_VALUE, &n);
     if (why != RDZV__WHY_OK || scan->need != 0)
         return why;
     if (scan->pos + 8 > limits->max_request_bytes || n > limits->max_request_bytes - scan->pos - 8)

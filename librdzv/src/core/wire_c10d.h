@@ -62,8 +62,8 @@ struct rdzv__scan {
 
 /* Goes on with the request that starts at `bytes`, of which `len` > 0 bytes are there; they hold
  * everything of the earlier calls. Decides the dialect with a connection's first request. On
- * RDZV__WHY_OK the request is complete when scan->need == 0 and then scan->pos bytes long; else more
- * bytes are needed. Any other result refuses the connection. Allocates nothing. */
+ * RDZV__WHY_OK the request is complete when scan->need == 0 and then scan->pos bytes long; else
+ * more bytes are needed. Any other result refuses the connection. Allocates nothing. */
 int rdzv__scan(struct rdzv__scan *scan, uint8_t *dialect, const struct rdzv__wire_limits *limits,
                const uint8_t *bytes, size_t len);
 

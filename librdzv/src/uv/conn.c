@@ -3,8 +3,8 @@
  * one buffer, so an idle connection has none. Whatever a read caused, in this session or others, is
  * sent in one write per connection before the callback returns. Writes use MSG_NOSIGNAL: a client
  * that is gone raises no SIGPIPE in the embedding program.
- * Invariant: a conn is in server->conns until rdzv__conn_close, and its memory lives until libuv has
- * let go of its handle.
+ * Invariant: a conn is in server->conns until rdzv__conn_close, and its memory lives until libuv
+ * has let go of its handle.
  */
 #include "uv/server.h"
 
@@ -112,8 +112,8 @@ static void settle(struct rdzv__conn *c)
         conn_end(c);
         return;
     }
-    watch(c, (session->state == RDZV__SESSION_OPEN ? UV_READABLE : 0) |
-                 (sent == 0 ? UV_WRITABLE : 0));
+    watch(c,
+          (session->state == RDZV__SESSION_OPEN ? UV_READABLE : 0) | (sent == 0 ? UV_WRITABLE : 0));
 }
 
 static void settle_ready(struct rdzv_server *s)
@@ -161,8 +161,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
     } else {
         if ((events & UV_WRITABLE) != 0)
             settle(c);
-        if ((events & UV_READABLE) != 0 && c->fd >= 0 &&
-            c->session.state == RDZV__SESSION_OPEN) {
+        if ((events & UV_READABLE) != 0 && c->fd >= 0 && c->session.state == RDZV__SESSION_OPEN) {
             for (int i = 0; i < READS_PER_EVENT && read_once(c) == 0; i++)
                 ;
         }

@@ -168,8 +168,8 @@ int rdzv__listener_bind(struct rdzv__listener *l, const rdzv_server_options *opt
     struct sockaddr_storage addr = {0};
     socklen_t len = sizeof addr;
     int backlog = opt->backlog < INT32_MAX ? (int)opt->backlog : INT32_MAX;
-    int failed = listen(l->fd, backlog) != 0 ||
-                 getsockname(l->fd, (struct sockaddr *)&addr, &len) != 0;
+    int failed =
+        listen(l->fd, backlog) != 0 || getsockname(l->fd, (struct sockaddr *)&addr, &len) != 0;
     int error = errno;
     l->port = rdzv__address_text(&addr, l->address, sizeof l->address);
     if (!failed)

@@ -17,13 +17,9 @@
 
 enum { RDZV__READ_BYTES = 65536 };
 
-/* Events that a hostile or broken peer can repeat; each kind gets one log line per second. The core's
- * reasons come first. */
-enum {
-    RDZV__LOG_ACCEPT_PAUSED = RDZV__WHY_COUNT,
-    RDZV__LOG_ACCEPT_FAILED,
-    RDZV__LOG_KINDS
-};
+/* Events that a hostile or broken peer can repeat; each kind gets one log line per second. The
+ * core's reasons come first. */
+enum { RDZV__LOG_ACCEPT_PAUSED = RDZV__WHY_COUNT, RDZV__LOG_ACCEPT_FAILED, RDZV__LOG_KINDS };
 
 struct rdzv__log_window {
     uint64_t opened_ms; /* 0 = never */

@@ -9,17 +9,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const allowed[] = {"<assert.h>", "<stddef.h>", "<stdint.h>",
-                                      "<string.h>", "<xxhash.h>", "<uthash.h>",
-                                      "\"alloc.h\"", "\"bytes.h\"", "\"queue.h\"",
-                                      "\"core/"};
+static const char *const allowed[] = {"<assert.h>",  "<stddef.h>", "<stdint.h>",  "<string.h>",
+                                      "<xxhash.h>",  "<uthash.h>", "\"alloc.h\"", "\"bytes.h\"",
+                                      "\"queue.h\"", "\"core/"};
 
 /* As whole words followed by a parenthesis. */
 static const char *const forbidden[] = {
-    "time",    "clock_gettime", "gettimeofday", "uv_now", "uv_hrtime", "socket", "send",
-    "recv",    "sendmsg",       "recvmsg",      "read",   "write",     "poll",   "epoll_wait",
-    "fopen",   "open",          "printf",       "snprintf", "puts",    "malloc", "calloc",
-    "realloc", "free",          "pthread_create", "getenv", "rand",    "random", "exit", "abort"};
+    "time",   "clock_gettime", "gettimeofday", "uv_now",  "uv_hrtime", "socket",
+    "send",   "recv",          "sendmsg",      "recvmsg", "read",      "write",
+    "poll",   "epoll_wait",    "fopen",        "open",    "printf",    "snprintf",
+    "puts",   "malloc",        "calloc",       "realloc", "free",      "pthread_create",
+    "getenv", "rand",          "random",       "exit",    "abort"};
 
 static int is_word(char c)
 {

@@ -106,16 +106,29 @@ START_TEST(add_reads_like_strtoll)
     static const struct {
         const char *text;
         long long sum; /* after + 1 */
-    } good[] = {{" 12abc", 13}, {"012", 13},  {"+5", 6},        {"1e3", 2},      {"0x10", 1},
-                {"-2", -1},     {"-0", 1},    {"\t\n 7 8", 8},  {"00000000000000000000009", 10},
+    } good[] = {{" 12abc", 13},
+                {"012", 13},
+                {"+5", 6},
+                {"1e3", 2},
+                {"0x10", 1},
+                {"-2", -1},
+                {"-0", 1},
+                {"\t\n 7 8", 8},
+                {"00000000000000000000009", 10},
                 {"-9223372036854775808", INT64_MIN + 1}};
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         ASK(0, "bss", RDZV__OP_SET, "n", good[i].text);
         ASK(0, "bsi", RDZV__OP_ADD, "n", 1ll);
         TOLD(0, "i", good[i].sum);
     }
-    static const char *const bad[] = {"", " ", "abc", "- 5", "+-5", "9223372036854775808",
-                                      "-9223372036854775809", "99999999999999999999"};
+    static const char *const bad[] = {"",
+                                      " ",
+                                      "abc",
+                                      "- 5",
+                                      "+-5",
+                                      "9223372036854775808",
+                                      "-9223372036854775809",
+                                      "99999999999999999999"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         ASK(0, "bss", RDZV__OP_SET, "n", bad[i]);
         ASK(0, "bsi", RDZV__OP_ADD, "n", 1ll);
@@ -335,8 +348,8 @@ START_TEST(push_releases_the_longest_waiter)
     ASK(4, "bis", RDZV__OP_WAIT, 1ll, "q");
     ASK(5, "bis", RDZV__OP_WAIT, 1ll, "q");
     ASK(6, "bis", RDZV__OP_WAIT, 1ll, "q");
-    peers_disconnect(&p, 3);               /* dead: skipped */
-    ASK(4, "b", RDZV__OP_CANCEL_WAIT);     /* cancelled: skipped */
+    peers_disconnect(&p, 3);           /* dead: skipped */
+    ASK(4, "b", RDZV__OP_CANCEL_WAIT); /* cancelled: skipped */
     TOLD(4, "b", 1);
     ASK(0, "bss", RDZV__OP_QUEUE_PUSH, "q", "1");
     TOLD(1, "b", 0);

@@ -1,5 +1,6 @@
 /*
- * test_scan.c: where requests end, how dialects are told apart, which announced numbers are refused.
+ * test_scan.c: where requests end, how dialects are told apart, which announced numbers are
+ * refused.
  */
 #include "runner.h"
 #include "wire.h"

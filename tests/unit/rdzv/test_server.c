@@ -456,8 +456,10 @@ START_TEST(nothing_survives_exec)
     EXPECT_STAT(s, connections, 1);
     pid_t child = fork();
     if (child == 0) { /* 0, 1, 2 and the folder that ls itself opens */
-        execl("/bin/sh", "sh", "-c", "for f in /proc/self/fd/*; do [ ${f##*/} -lt 3 ] || "
-              "case $(readlink $f) in socket:*|*eventpoll*|*eventfd*) exit 1;; esac; done", NULL);
+        execl("/bin/sh", "sh", "-c",
+              "for f in /proc/self/fd/*; do [ ${f##*/} -lt 3 ] || "
+              "case $(readlink $f) in socket:*|*eventpoll*|*eventfd*) exit 1;; esac; done",
+              NULL);
         _exit(2);
     }
     int status;

@@ -130,7 +130,8 @@ static int compare_names(const void *a, const void *b)
 void wire_sort_list(struct wire *w)
 {
     enum { NAMES = 8, BEFORE_LIST = 219 - 8 - 8 };
-    /* The one place where an i64 8 is followed by 8 names that fill 30 bytes: found by its count. */
+    /* The one place where an i64 8 is followed by 8 names that fill 30 bytes: found by its count.
+     */
     size_t at = BEFORE_LIST;
     while (at + 8 <= w->len && bytes_get_u64(w->data + at) != NAMES)
         at++;
