@@ -320,5 +320,5 @@ def test_into_read_only_and_shared_memory(root):
         saver.save(1, {"n": np.ones(2), "a": torch.ones(2), "b": torch.zeros(2)}, wait=True)
         with pytest.raises(errors.InvalidArgument, match="state\\['n'\\]: is read-only"):
             saver.load(into={"n": array})
-        with pytest.raises(errors.Mismatch, match="are the same memory in `into`"):
+        with pytest.raises(errors.Mismatch, match="is the same memory in `into` as another"):
             saver.load(into={"a": memory, "b": memory})

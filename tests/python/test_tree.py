@@ -303,3 +303,10 @@ def test_bytes_are_described_without_a_copy():
     tensor = _tensors.describe_bytes(value)
     assert ctypes.string_at(tensor.pointer, 5) == value
     assert tensor.shape == (5,) and tensor.owner is value
+
+
+def test_the_note_is_what_the_documentation_says():
+    _, node = packed({"a": [1, 1.5, (None, True)], 2: math.nan, "i": -(2**63) - 1, "b": b"x",
+                      "c": collections.Counter("a")})
+    assert node == ["d", "a", ["l", 1, 1.5, ["u", None, True]], 2, ["f", "7ff8000000000000"],
+                    "i", ["i", "-0x8000000000000001"], "b", ["b", "b"], "c", ["c", "a", 1]]

@@ -246,7 +246,8 @@ def _allocate_torch(torch: Any, name: str, shape: tuple, where: Where) -> Slot:
         raise _error("ENOTSUP", f"{where()}: has dtype {attribute}, which torch "
                                 f"{torch.__version__} lacks: install a newer torch")
     value = torch.empty(shape, dtype=dtype)
-    return Slot(_describe_torch(torch, value, where), lambda: value)
+    tensor = Tensor(TORCH, _VALUE[name], shape, None, value.data_ptr(), value, None)
+    return Slot(tensor, lambda: value)
 
 
 # ---------------------------------------------------------------------------------------------

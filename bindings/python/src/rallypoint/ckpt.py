@@ -1,13 +1,15 @@
 """Checkpoints of nested dicts of tensors: atomic over all ranks, verified on restore.
 
-    from rallypoint import ckpt
+    from rallypoint import ckpt, errors
 
-    with ckpt.Checkpointer("/data/run7") as saver:
-        found = saver.latest()
-        if found:
-            restored = saver.load()
-            model.load_state_dict(restored.state["model"])
-        for step in range(found.step + 1 if found else 0, steps):
+    with ckpt.Checkpointer("/data/run7") as saver:  # on every rank
+        try:
+            found = saver.load()
+            model.load_state_dict(found.state["model"])
+            first = found.step + 1
+        except errors.NotFound:  # nothing there; damaged is another error
+            first = 0
+        for step in range(first, steps):
             train_one_step()
             saver.save(step, {"model": model.state_dict(), "optim": optim.state_dict()})
 
@@ -36,7 +38,7 @@ import os
 import threading
 import warnings
 import weakref
-from typing import Any, Iterator, Optional, Union
+from typing import Any, Callable, Iterator, Optional, Union
 
 from . import _ffi, _tensors, _tree, errors
 from ._handle import Handle, Operation
@@ -241,8 +243,9 @@ class Checkpointer:
     def latest(self) -> Optional[Info]:
         """The newest checkpoint whose records verify, None when nothing was ever saved.
 
-        Looks for this rank only and reads no tensor. Unreadable when something is there and
-        nothing verifies.
+        Looks for this rank only and reads no tensor, so ranks that ask at different times may get
+        different answers: to resume, call `load` and catch NotFound, which all ranks do alike.
+        Unreadable when something is there and nothing verifies.
         """
         with self._use() as handle:
             self._settle()
@@ -520,7 +523,7 @@ class _Plan:
         self._handle = handle
         self._load = load
         self._entries: dict[int, dict] = {}  # by shard, then by name
-        self._taken: dict[int, str] = {}  # memory that a tensor goes to
+        self._taken: dict[int, str] = {}  # memory of the user's, and what goes there
 
     def add(self, shard: int, node: Any, label: str, into: Any) -> _Part:
         return _Part(self, shard, node, label, into)
@@ -537,15 +540,19 @@ class _Plan:
         except KeyError:
             raise _damaged(f"its note names a tensor {name!r} that shard {shard} lacks") from None
 
-    def get(self, shard: int, name: str, slot: _tensors.Slot, where: str) -> None:
-        if slot.tensor.pointer and 0 not in slot.tensor.shape:
-            other = self._taken.setdefault(slot.tensor.pointer, where)
-            if other != where:
-                raise errors.from_ckpt(
-                    errors.CKPT_CODE["EMISMATCH"],
-                    f"{where} and {other} are the same memory in `into`, but two tensors in the "
-                    f"checkpoint",
-                )
+    def take(self, slot: _tensors.Slot, name: str, where: Callable[[], str]) -> None:
+        """Memory of the user's own gets one tensor, not two in some order."""
+        if 0 in slot.tensor.shape:
+            return
+        other = self._taken.setdefault(slot.tensor.pointer, name)
+        if other != name:
+            raise errors.from_ckpt(
+                errors.CKPT_CODE["EMISMATCH"],
+                f"{where()}: is the same memory in `into` as another tensor, but not in the "
+                f"checkpoint, where they are {name!r} and {other!r}",
+            )
+
+    def get(self, shard: int, name: str, slot: _tensors.Slot) -> None:
         self._handle.get(self._load, shard, name, slot.tensor)
 
 
@@ -586,7 +593,8 @@ class _Part:
                 slot = self._shared[kind, target] = _tensors.allocate(kind, dtype, shape, where)
             else:
                 slot = _tensors.into(own, dtype, shape, where)
-            self._plan.get(self._shard, target, slot, where())
+                self._plan.take(slot, target, where)
+            self._plan.get(self._shard, target, slot)
         self._slots.append(slot)
 
     def value(self) -> Any:
