@@ -9,8 +9,8 @@
 
 #include "clock.h"
 #include "container.h"
-#include "load.h"
-#include "save.h"
+#include "load/load.h"
+#include "save/save.h"
 
 #include <errno.h>
 #include <limits.h>

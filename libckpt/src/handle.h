@@ -8,12 +8,12 @@
 #ifndef CKPT_HANDLE_H
 #define CKPT_HANDLE_H
 
-#include "engine.h"
-#include "io.h"
+#include "disk/engine.h"
+#include "disk/io.h"
 #include "mailbox.h"
-#include "manifest.h"
-#include "pool.h"
-#include "root.h"
+#include "format/manifest.h"
+#include "disk/pool.h"
+#include "format/root.h"
 
 #include <pthread.h>
 #include <stdbool.h>

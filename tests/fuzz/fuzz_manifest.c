@@ -3,8 +3,8 @@
  * fits (or no fuzzer would get past the checksum). What decodes must encode, and come back as the
  * same bytes.
  */
-#include "frame.h"
-#include "manifest.h"
+#include "format/frame.h"
+#include "format/manifest.h"
 
 #undef NDEBUG /* the assertions are the test */
 #include <assert.h>

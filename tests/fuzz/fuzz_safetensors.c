@@ -3,7 +3,7 @@
  * written anew by us it must parse to the same tensors with the same bytes.
  */
 #include "bytes.h"
-#include "layout.h"
+#include "format/layout.h"
 
 #undef NDEBUG /* the assertions are the test */
 #include <assert.h>

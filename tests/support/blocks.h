@@ -6,8 +6,8 @@
 #define TESTS_BLOCKS_H
 
 #include "disk.h"
-#include "io.h"
-#include "pool.h"
+#include "disk/io.h"
+#include "disk/pool.h"
 
 #define BLOCKS 6
 #define BLOCK_BYTES ((size_t)64 << 10)

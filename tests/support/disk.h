@@ -5,7 +5,7 @@
 #ifndef TESTS_DISK_H
 #define TESTS_DISK_H
 
-#include "engine.h"
+#include "disk/engine.h"
 #include "env.h"
 
 #include <pthread.h>

@@ -9,7 +9,7 @@
 #ifndef TESTS_ENGINE_FAKE_H
 #define TESTS_ENGINE_FAKE_H
 
-#include "engine.h"
+#include "disk/engine.h"
 #include "env.h"
 
 #include <stdbool.h>

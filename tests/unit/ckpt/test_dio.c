@@ -1,7 +1,7 @@
 /*
  * test_dio.c: what the kernel says about alignment is true: a transfer that keeps to it is taken.
  */
-#include "dio.h"
+#include "disk/dio.h"
 #include "disk.h"
 #include "runner.h"
 

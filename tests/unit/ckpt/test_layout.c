@@ -1,7 +1,7 @@
 /* test_layout.c: what goes into a shard, in which order, and that any split reads the same image.
  */
 #include "alloc_fault.h"
-#include "layout.h"
+#include "format/layout.h"
 #include "runner.h"
 
 #include <stdio.h>

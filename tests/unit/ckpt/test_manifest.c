@@ -4,8 +4,8 @@
  */
 #include "alloc_fault.h"
 #include "ckpt.pb-c.h"
-#include "frame.h"
-#include "manifest.h"
+#include "format/frame.h"
+#include "format/manifest.h"
 #include "runner.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /*
  * test_pool.c: blocks are apart, aligned, touched, returned; no memory leaks when there is none.
  */
-#include "pool.h"
+#include "disk/pool.h"
 #include "disk.h"
 #include "runner.h"
 

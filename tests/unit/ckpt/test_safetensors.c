@@ -3,7 +3,7 @@
  * each rule of the format is enforced with a message that says what is wrong.
  */
 #include "alloc_fault.h"
-#include "layout.h"
+#include "format/layout.h"
 #include "runner.h"
 
 #include <jansson.h>

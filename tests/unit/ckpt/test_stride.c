@@ -2,7 +2,7 @@
  * test_stride.c: gather and scatter against a reference that computes every byte's address from its
  * full index, for all windows of small tensors and random ones of larger tensors.
  */
-#include "layout.h"
+#include "format/layout.h"
 #include "runner.h"
 
 #include <stdlib.h>
