@@ -21,8 +21,8 @@ from torch import nn
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel
 
-from rallypoint import NotFound
 from rallypoint.ckpt import Checkpointer
+from rallypoint.errors import NotFound
 
 HELD_OUT = 360
 HIDDEN = 128
@@ -121,40 +121,42 @@ def main():
         return {"model": net.state_dict(), "optimizer": optimizer.state_dict(),
                 "scheduler": scheduler.state_dict(), "rng": rng.get_state()}
 
-    ck = Checkpointer(args.root)
-    step = 0
-    try:
-        saved = ck.load()
-        net.load_state_dict(saved.state["model"])
-        optimizer.load_state_dict(saved.state["optimizer"])
-        scheduler.load_state_dict(saved.state["scheduler"])
-        rng.set_state(saved.state["rng"])
-        step = saved.step
-    except NotFound:
-        pass  # a fresh run
-    metrics.write(event="start", step=step, world=world, store_host=os.environ["MASTER_ADDR"])
+    with Checkpointer(args.root) as ck:  # all ranks together, through torch.distributed
+        step = 0
+        try:
+            saved = ck.load()
+            net.load_state_dict(saved.state["model"])
+            optimizer.load_state_dict(saved.state["optimizer"])
+            scheduler.load_state_dict(saved.state["scheduler"])
+            rng.set_state(saved.state["rng"])
+            step = saved.step
+        except NotFound:
+            pass  # a fresh run; a checkpoint that is there but unreadable is another error
+        metrics.write(event="start", step=step, world=world, store_host=os.environ["MASTER_ADDR"])
 
-    per_epoch = len(y) // args.batch
-    while step < args.steps:
-        epoch, i = divmod(step, per_epoch)
-        batch = epoch_order(args.seed, epoch, len(y))[i * args.batch:(i + 1) * args.batch][mine]
-        keep = torch.rand(args.batch, HIDDEN, generator=rng)[mine] >= DROP
-        loss = F.cross_entropy(model(x[batch], keep / (1 - DROP)), y[batch])
-        optimizer.zero_grad()
-        loss.backward()  # averages the gradients over all ranks; equal slices: the batch's mean
-        optimizer.step()
-        scheduler.step()
-        step += 1
+        per_epoch = len(y) // args.batch
+        while step < args.steps:
+            epoch, i = divmod(step, per_epoch)
+            order = epoch_order(args.seed, epoch, len(y))
+            batch = order[i * args.batch:(i + 1) * args.batch][mine]
+            keep = torch.rand(args.batch, HIDDEN, generator=rng)[mine] >= DROP
+            loss = F.cross_entropy(model(x[batch], keep / (1 - DROP)), y[batch])
+            optimizer.zero_grad()
+            loss.backward()  # averages the gradients over the ranks, whose slices are equal
+            optimizer.step()
+            scheduler.step()
+            step += 1
 
-        mean = loss.detach().clone()
-        dist.all_reduce(mean)
-        metrics.write(step=step, loss=mean.item() / world, world=world)
-        if step % args.every == 0 or step == args.steps:
-            begun = time.perf_counter()
-            ck.save(step, state())
-            metrics.write(event="saved", step=step, seconds=time.perf_counter() - begun)
-        time.sleep(args.pace)
-    ck.close()
+            mean = loss.detach().clone()
+            dist.all_reduce(mean)
+            metrics.write(step=step, loss=mean.item() / world, world=world)
+            if step % args.every == 0 or step == args.steps:
+                # Without wait=True the write goes on behind the next steps, and a loss may cost
+                # those as well as the steps since the last commit.
+                done = ck.save(step, state(), wait=True)
+                metrics.write(event="saved", step=step, bytes=done.shard_bytes,
+                              staged=done.staged_s, seconds=done.committed_s)
+            time.sleep(args.pace)
 
     with torch.no_grad():
         accuracy = (net(x_test).argmax(1) == y_test).float().mean().item()

@@ -7,6 +7,7 @@ checks, and writes result.json, timeline.png and the logs. Exit status 1: a chec
 demo could not go on.
 """
 import argparse
+import importlib.util
 import os
 import shutil
 import signal
@@ -34,6 +35,20 @@ class Narrator:
     def __call__(self, text):
         seconds = f"[{time.monotonic() - self.begun:6.1f} s]"
         print(f"\033[2m{seconds}\033[0m {text}" if self.colour else f"{seconds} {text}", flush=True)
+
+
+def check_setup(rdzvd):
+    """What is missing is said before minutes of restarts say it."""
+    if not os.access(rdzvd, os.X_OK):
+        raise DemoError(f"--rdzvd: there is no program {rdzvd}; build it with cmake --build")
+    for package in ("torch", "sklearn"):
+        if not importlib.util.find_spec(package):
+            raise DemoError(f"{sys.executable} has no {package}; make demo installs what is needed")
+    try:
+        importlib.import_module("rallypoint.ckpt")
+    except ImportError as e:
+        raise DemoError(f"{sys.executable} cannot import rallypoint.ckpt ({e}); install it with "
+                        "pip install ./bindings/python") from None
 
 
 def play(args, say):
@@ -65,6 +80,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     say = Narrator()
     try:
+        check_setup(args.rdzvd)
         played = play(args, say)
     except DemoError as e:
         print(f"\ndemo: {e}", file=sys.stderr)

@@ -21,6 +21,8 @@ ENVIRONMENT = {
     "GLOO_SOCKET_IFNAME": "lo",
     "OMP_NUM_THREADS": "1",
     "PYTHONUNBUFFERED": "1",
+    # torch looks up the names of its peers for log lines; 5 s each where no name server answers.
+    "RES_OPTIONS": "timeout:1 attempts:1",
 }
 
 

@@ -1,6 +1,5 @@
 """The report: what was lost and when it was noticed, what the checkpoints cost, and the checks."""
 import json
-import os
 import statistics
 
 ACCURACY = 0.95
@@ -20,17 +19,11 @@ def worst_difference(scene, reference):
     return max(abs(loss - expected[step]) / abs(expected[step]) for step, loss in losses(scene))
 
 
-def size_of(path):
-    if os.path.isfile(path):
-        return os.path.getsize(path)
-    return sum(os.path.getsize(os.path.join(d, f)) for d, _, files in os.walk(path) for f in files)
-
-
 def run_record(scene):
     """Result and checkpoint figures of one run."""
     lines = scene.run.lines
     saved = [line for line in lines if line.get("event") == "saved"]
-    bytes_each = max(size_of(os.path.join(scene.run.root, e)) for e in os.listdir(scene.run.root))
+    bytes_each = saved[-1]["bytes"]
     seconds = statistics.median(line["seconds"] for line in saved)
     return {
         "title": scene.title,
@@ -41,6 +34,7 @@ def run_record(scene):
         "digest": scene.done["digest"],
         "checkpoints": len(saved),
         "checkpoint_bytes": bytes_each,
+        "checkpoint_copied_seconds": statistics.median(line["staged"] for line in saved),
         "checkpoint_seconds": seconds,
         "checkpoint_bytes_per_second": bytes_each / seconds,
     }
@@ -121,9 +115,11 @@ def show(result, colour):
           e["lost"]] for e in result["events"]]))
     print("\nHow it ended\n")
     print(table(
-        ["run", "seconds", "final loss", "accuracy", "weights", "checkpoint", "save", "rate"],
+        ["run", "seconds", "final loss", "accuracy", "weights", "checkpoints", "copied", "committed",
+         "rate"],
         [[r["title"], f"{r['seconds']:.0f}", f"{r['final_loss']:.6f}", f"{r['accuracy']:.4f}",
-          r["digest"][:12], f"{r['checkpoint_bytes'] / 1e6:.2f} MB",
+          r["digest"][:12], f"{r['checkpoints']} x {r['checkpoint_bytes'] / 1e6:.2f} MB",
+          f"{r['checkpoint_copied_seconds'] * 1e3:.1f} ms",
           f"{r['checkpoint_seconds'] * 1e3:.1f} ms",
           f"{r['checkpoint_bytes_per_second'] / 1e6:.0f} MB/s"] for r in result["runs"]]))
     print("\nChecks\n")
