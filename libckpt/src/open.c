@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/stat.h>
@@ -103,9 +104,8 @@ static int make_root(const char *root, ckpt_error *err)
     if (!S_ISDIR(st.st_mode))
         return ckpt__fail(err, CKPT_EINVAL, "%s is not a directory: a root of checkpoints is one",
                           root);
-    char parent[PATH_MAX];
-    strcpy(parent, root); /* length was checked with the options */
-    strcat(parent, "/..");
+    char parent[PATH_MAX]; /* the root's length was checked with the options */
+    snprintf(parent, sizeof parent, "%s/..", root);
     int fd = made ? open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     if (fd >= 0) {
         int failed = fsync(fd) != 0 && errno != EINVAL ? errno : 0;

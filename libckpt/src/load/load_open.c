@@ -176,7 +176,7 @@ static void find_candidates(struct ckpt_load *l)
             break;
     }
     ckpt__scan_free(&scan);
-    if (l->candidate_count > 1)
+    if (l->candidates != NULL)
         qsort(l->candidates, l->candidate_count, sizeof *l->candidates, newer_first);
 }
 
