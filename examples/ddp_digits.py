@@ -25,6 +25,7 @@ from rallypoint.ckpt import Checkpointer
 from rallypoint.errors import NotFound
 
 HELD_OUT = 360
+MAX_BATCH = 1797 - HELD_OUT  # the data set has 1797 images
 HIDDEN = 128
 DROP = 0.2
 
@@ -91,7 +92,10 @@ def parse_args():
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--pace", type=float, default=0.0, help="seconds to sleep after each step")
     p.add_argument("--metrics", help="file that gets one JSON line per step")
-    return p.parse_args()
+    args = p.parse_args()
+    if min(args.steps, args.every) < 1 or not 1 <= args.batch <= MAX_BATCH:
+        p.error(f"--steps and --every are at least 1, --batch is 1 to {MAX_BATCH}")
+    return args
 
 
 @record

@@ -140,6 +140,7 @@ class Processes:
         return result
 
     def __exit__(self, *exc):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not cut this short
         for process in self.started:
             if process.alive():
                 process.kill_tree()

@@ -63,10 +63,10 @@ def draw_course(top, middle, scene, expected):
         a = kill.at - scene.begun
         for axes in (top, middle):
             axes.axvspan(a, a + kill.first_step, color="#c81e1e", alpha=0.07, lw=0)
-        text = f"training after {kill.first_step:.1f} s\n{kill.lost} steps lost"
+        text = f"training\nagain after\n{kill.first_step:.1f} s\n\n{kill.lost} steps\nlost"
         if kill.noticed is not None:
-            text = f"noticed after {kill.noticed:.1f} s\n{text}"
-        middle.text(a + kill.first_step / 2, 0.93, text, fontsize=7.5, ha="center", va="top",
+            text = f"noticed\nafter {kill.noticed:.1f} s\n\n{text}"
+        middle.text(a + kill.first_step / 2, 0.96, text, fontsize=8, ha="center", va="top",
                     color="#7f1d1d", transform=middle.get_xaxis_transform())
     at = [p for _, points in segments(scene) for p in points]
     for kind, time, label in events(scene):
