@@ -5,9 +5,6 @@
  *     cc serve.c -o serve $(pkg-config --cflags --libs librdzv libuv)
  *     ./serve [PORT [SECONDS]]      port 0 = a free one; no SECONDS = until Ctrl-C
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* uv.h does not compile in strict C99 without it */
-#endif
 #include <rdzv.h>
 
 #include <signal.h>
@@ -71,7 +68,7 @@ int main(int argc, char **argv)
     rdzv_server_options opt;
     rdzv_server_options_init(&opt, sizeof opt);
     opt.loop = loop;
-    opt.port = (uint16_t)(argc > 1 ? atoi(argv[1]) : 0);
+    opt.port = (uint16_t)(argc > 1 ? strtoul(argv[1], NULL, 10) : 0);
     opt.log = on_log;
     rdzv_error err;
     if (rdzv_server_open(&server, &opt, &err) != RDZV_OK) {
@@ -84,7 +81,7 @@ int main(int argc, char **argv)
     uv_signal_start(&interrupt, on_interrupt, SIGINT);
     uv_timer_init(loop, &timer);
     if (argc > 2)
-        uv_timer_start(&timer, on_time, (uint64_t)(atof(argv[2]) * 1000), 0);
+        uv_timer_start(&timer, on_time, (uint64_t)(strtod(argv[2], NULL) * 1000), 0);
 
     uv_run(loop, UV_RUN_DEFAULT); /* the rest of the program lives on this loop, too */
     return uv_loop_close(loop) == 0 ? 0 : 1;

@@ -39,14 +39,14 @@ prefix() {
     mv "$WORK/first" "$prefix"
 }
 
-# One compile line, as the top of each example gives it.
+# One compile line, as the top of each example gives it; uv.h needs gnu99.
 compile() { # EXAMPLE LIBRARY [WHAT ELSE THE EXAMPLE USES]
     # shellcheck disable=SC2046 # flags are words
-    $CC -std=c99 -Wall -Wextra -Werror "$SOURCE/examples/$1.c" -o "$work/$1_shared" \
+    $CC -std=gnu99 -Wall -Wextra -Werror "$SOURCE/examples/$1.c" -o "$work/$1_shared" \
         $(pkg-config --cflags --libs "${@:2}")
     [ "$STATIC" = ON ] || return 0
     # shellcheck disable=SC2046
-    $CC -std=c99 -Wall -Wextra -Werror "$SOURCE/examples/$1.c" -o "$work/$1_static" \
+    $CC -std=gnu99 -Wall -Wextra -Werror "$SOURCE/examples/$1.c" -o "$work/$1_static" \
         $(pkg-config --static --cflags --libs "${@:2}" | sed "s/-l${2#lib}\b/-l:$2.a/g")
     assert_static "$work/$1_static"
 }

@@ -109,10 +109,10 @@ START_TEST(close_with_clients_in_every_state)
     for (int i = 0; i < 3; i++)
         fd[i] = net_connect(net_port(s));
     wire_hello(&w);
-    wire_add(&w, "bis", RDZV__OP_WAIT, 1ll, "never");
+    wire_add(&w, "bis", RDZV__OP_WAIT, 1LL, "never");
     net_send(fd[1], &w);
     wire_hello(&w);
-    wire_add(&w, "bsi", RDZV__OP_SET, "half", 1000ll);
+    wire_add(&w, "bsi", RDZV__OP_SET, "half", 1000LL);
     net_send(fd[2], &w);
     rdzv_server_stats st = {.size = sizeof st};
     for (int i = 0; i < 1000 && (st.waiting != 1 || st.connections != 3); i++) {

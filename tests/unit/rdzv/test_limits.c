@@ -36,11 +36,11 @@ START_TEST(over_long_is_refused_on_the_announced_length)
     struct peers p;
     struct rdzv__core_options options = peers_options();
     open_all(&p, &options);
-    ASK(&p, 0, "bi", RDZV__OP_GET, 8193ll);
+    ASK(&p, 0, "bi", RDZV__OP_GET, 8193LL);
     expect_refusal(&p, 0, RDZV__WHY_LONG_KEY);
-    ASK(&p, 1, "bsi", RDZV__OP_SET, "k", (8ll << 20) + 1);
+    ASK(&p, 1, "bsi", RDZV__OP_SET, "k", (8LL << 20) + 1);
     expect_refusal(&p, 1, RDZV__WHY_LONG_VALUE);
-    ASK(&p, 2, "bi", RDZV__OP_WAIT, 131073ll);
+    ASK(&p, 2, "bi", RDZV__OP_WAIT, 131073LL);
     expect_refusal(&p, 2, RDZV__WHY_MANY_KEYS);
     wire_add(&w, "b", RDZV__OP_SET); /* the longest that pass */
     wire_fill(&w, 'k', 8192);
@@ -58,7 +58,7 @@ START_TEST(an_announced_length_allocates_nothing)
     struct peers p;
     struct rdzv__core_options options = peers_options();
     open_all(&p, &options);
-    ASK(&p, 0, "bsix", RDZV__OP_SET, "k", 8ll << 20, "only these bytes");
+    ASK(&p, 0, "bsix", RDZV__OP_SET, "k", 8LL << 20, "only these bytes");
     ck_assert_uint_le(p.s[0].pending_cap, 256);
     char part[1000];
     memset(part, 'v', sizeof part);
@@ -107,7 +107,7 @@ START_TEST(a_full_store_refuses_and_stays_usable)
     ASK(&p, 0, "bss", RDZV__OP_SET, "counter", "1");
     for (int i = 0; p.open[1]; i++) {
         ck_assert_int_lt(i, 1000);
-        wire_add(&w, "bis", RDZV__OP_APPEND, 2ll, "");
+        wire_add(&w, "bis", RDZV__OP_APPEND, 2LL, "");
         w.len -= 8;
         char key[2] = {(char)('a' + i % 20), (char)('a' + i / 20)};
         wire_bytes(&w, key, 2);
@@ -118,12 +118,12 @@ START_TEST(a_full_store_refuses_and_stays_usable)
     expect_refusal(&p, 1, RDZV__WHY_STORE_FULL);
     ck_assert_uint_gt(p.core.store.keys, 20);
     ASK(&p, 2, "bss", RDZV__OP_QUEUE_PUSH, "q", "a long enough value for what is left here");
-    ASK(&p, 3, "bis", RDZV__OP_WAIT, 1ll, "a name that does not exist and is long, too");
-    ASK(&p, 4, "bsi", RDZV__OP_BARRIER, "a name that does not exist and is long, too", 2ll);
-    ASK(&p, 0, "bsi", RDZV__OP_ADD, "counter", 41ll); /* needs no room */
-    wire_expect(&p.got[0], "i", 42ll);
+    ASK(&p, 3, "bis", RDZV__OP_WAIT, 1LL, "a name that does not exist and is long, too");
+    ASK(&p, 4, "bsi", RDZV__OP_BARRIER, "a name that does not exist and is long, too", 2LL);
+    ASK(&p, 0, "bsi", RDZV__OP_ADD, "counter", 41LL); /* needs no room */
+    wire_expect(&p.got[0], "i", 42LL);
     ASK(&p, 0, "bs", RDZV__OP_DELETE_KEY, "aa");
-    wire_expect(&p.got[0], "i", 1ll);
+    wire_expect(&p.got[0], "i", 1LL);
     ASK(&p, 0, "bss", RDZV__OP_SET, "bb", "fits again");
     ck_assert(p.open[0]);
     peers_close(&p);
@@ -141,7 +141,7 @@ START_TEST(thousands_of_waiters)
     struct rdzv__session *s = malloc((MANY + 1) * sizeof *s);
     ck_assert_ptr_nonnull(s);
     wire_hello(&w);
-    wire_add(&w, "biss", RDZV__OP_WAIT, 2ll, "a", "b");
+    wire_add(&w, "biss", RDZV__OP_WAIT, 2LL, "a", "b");
     for (int i = 0; i <= MANY; i++) {
         rdzv__session_open(&s[i], &core);
         rdzv__session_feed(&s[i], w.data, w.len);
@@ -150,7 +150,7 @@ START_TEST(thousands_of_waiters)
     for (int i = 0; i < MANY; i += 2) /* half of them go, from wherever they hang */
         rdzv__session_close(&s[i]);
     w.len = 0;
-    wire_add(&w, "bissss", RDZV__OP_MULTI_SET, 2ll, "a", "", "b", "");
+    wire_add(&w, "bissss", RDZV__OP_MULTI_SET, 2LL, "a", "", "b", "");
     rdzv__session_feed(&s[MANY], w.data, w.len);
     ck_assert_uint_eq(core.waiting, 0);
     int answered = 0;
@@ -171,18 +171,18 @@ END_TEST
 static void busy_scenario(struct peers *p)
 {
     ASK(p, 0, "bss", RDZV__OP_SET, "k", "a value that does not fit into the smallest block");
-    ASK(p, 1, "bisss", RDZV__OP_WAIT, 3ll, "x", "y", "x");
-    ASK(p, 2, "bsi", RDZV__OP_BARRIER, "bar", 2ll);
+    ASK(p, 1, "bisss", RDZV__OP_WAIT, 3LL, "x", "y", "x");
+    ASK(p, 2, "bsi", RDZV__OP_BARRIER, "bar", 2LL);
     ASK(p, 0, "bsss", RDZV__OP_COMPARE_SET, "x", "", "1");
     ASK(p, 0, "bs", RDZV__OP_SET, "k"); /* a request in two pieces */
     ASK(p, 0, "s", "2");
     ASK(p, 3, "bss", RDZV__OP_APPEND, "y", "grows");
     ASK(p, 3, "bss", RDZV__OP_APPEND, "y", " beyond its first block of memory");
-    ASK(p, 3, "bsi", RDZV__OP_ADD, "n", 7ll);
-    ASK(p, 3, "bsi", RDZV__OP_BARRIER, "bar", 2ll);
-    ASK(p, 4, "bissss", RDZV__OP_MULTI_SET, 2ll, "m1", "1", "m2", "2");
-    ASK(p, 4, "bisss", RDZV__OP_MULTI_GET, 3ll, "m1", "m2", "k");
-    ASK(p, 5, "bis", RDZV__OP_WAIT, 1ll, "q");
+    ASK(p, 3, "bsi", RDZV__OP_ADD, "n", 7LL);
+    ASK(p, 3, "bsi", RDZV__OP_BARRIER, "bar", 2LL);
+    ASK(p, 4, "bissss", RDZV__OP_MULTI_SET, 2LL, "m1", "1", "m2", "2");
+    ASK(p, 4, "bisss", RDZV__OP_MULTI_GET, 3LL, "m1", "m2", "k");
+    ASK(p, 5, "bis", RDZV__OP_WAIT, 1LL, "q");
     ASK(p, 4, "bss", RDZV__OP_QUEUE_PUSH, "q", "e");
     ASK(p, 5, "bs", RDZV__OP_QUEUE_POP, "q");
     ASK(p, 6, "b", RDZV__OP_LIST_KEYS);
@@ -271,7 +271,7 @@ START_TEST(memory_runs_out_while_replies_are_held)
         options.journal = &journal;
         open_all(&p, &options);
         for (int i = 0; i < 20; i++)
-            ASK(&p, 0, "bsi", RDZV__OP_ADD, "n", 1ll);
+            ASK(&p, 0, "bsi", RDZV__OP_ADD, "n", 1LL);
         ck_assert_uint_eq(p.got[0].len, 0);
         rdzv__core_persisted(&p.core, p.core.recorded);
         peers_settle(&p);

@@ -76,8 +76,8 @@ START_TEST(replies_wait_for_their_record)
 {
     ASK(0, "bs", RDZV__OP_GET, "k"); /* depends on nothing */
     TOLD(0, "s", "");
-    ASK(0, "bsi", RDZV__OP_ADD, "n", 1ll);
-    ASK(0, "bsi", RDZV__OP_ADD, "n", 1ll);
+    ASK(0, "bsi", RDZV__OP_ADD, "n", 1LL);
+    ASK(0, "bsi", RDZV__OP_ADD, "n", 1LL);
     ASK(0, "bu", RDZV__OP_PING, 7u); /* behind them, so it waits too */
     SILENT(0);
     ASK(1, "bu", RDZV__OP_PING, 8u); /* saw nothing */
@@ -86,10 +86,10 @@ START_TEST(replies_wait_for_their_record)
     SILENT(1);
     ck_assert_uint_eq(sealed, 2);
     persisted(1);
-    TOLD(0, "i", 1ll);
+    TOLD(0, "i", 1LL);
     SILENT(1);
     persisted(2);
-    TOLD(0, "iu", 2ll, 7u);
+    TOLD(0, "iu", 2LL, 7u);
     TOLD(1, "s", "2");
     ck_assert_ptr_null(p.s[0].marks);
 }
@@ -97,7 +97,7 @@ END_TEST
 
 START_TEST(wake_ups_wait_for_the_record_that_woke_them)
 {
-    ASK(0, "bis", RDZV__OP_WAIT, 1ll, "k");
+    ASK(0, "bis", RDZV__OP_WAIT, 1LL, "k");
     ASK(1, "bss", RDZV__OP_SET, "k", "v");
     SILENT(0);
     ASK(0, "b", RDZV__OP_CANCEL_WAIT); /* 0, then 1, in this order */
@@ -109,19 +109,19 @@ END_TEST
 
 START_TEST(each_request_is_one_record)
 {
-    ASK(0, "bissss", RDZV__OP_MULTI_SET, 2ll, "a", "1", "b", "2");
+    ASK(0, "bissss", RDZV__OP_MULTI_SET, 2LL, "a", "1", "b", "2");
     ck_assert_uint_eq(sealed, 1);
     ASK(0, "bss", RDZV__OP_APPEND, "a", "x");
     ASK(0, "bss", RDZV__OP_QUEUE_PUSH, "q", "e");
     ASK(0, "bs", RDZV__OP_QUEUE_POP, "q");
     ASK(0, "bs", RDZV__OP_DELETE_KEY, "b");
-    ASK(0, "bsi", RDZV__OP_BARRIER, "bar", 1ll);
+    ASK(0, "bsi", RDZV__OP_BARRIER, "bar", 1LL);
     ASK(0, "bsss", RDZV__OP_COMPARE_SET, "c", "", "3");
     ck_assert_uint_eq(sealed, 7);
     TOLD(0, "");
     /* What changes nothing makes no record. */
     ASK(1, "bsss", RDZV__OP_COMPARE_SET, "c", "zz", "4");
-    ASK(1, "bsi", RDZV__OP_ADD, "bar", 0ll);
+    ASK(1, "bsi", RDZV__OP_ADD, "bar", 0LL);
     ASK(1, "bs", RDZV__OP_DELETE_KEY, "b");
     ASK(1, "bss", RDZV__OP_SET, "c", "3");
     ck_assert_uint_eq(sealed, 7);
@@ -130,8 +130,8 @@ START_TEST(each_request_is_one_record)
                 RDZV__CHANGE_POP, "q", "", RDZV__CHANGE_DELETE, "b", "", RDZV__CHANGE_SET, "bar",
                 "1", RDZV__CHANGE_SET, "c", "3");
     persisted(7);
-    TOLD(0, "isibs", 1ll, "e", 1ll, 0, "3");
-    TOLD(1, "sii", "3", 1ll, 0ll);
+    TOLD(0, "isibs", 1LL, "e", 1LL, 0, "3");
+    TOLD(1, "sii", "3", 1LL, 0LL);
 }
 END_TEST
 
@@ -140,7 +140,7 @@ START_TEST(order_is_kept_over_many_records)
     enum { REQUESTS = 500 };
     struct wire want = WIRE_INIT;
     for (long long i = 1; i <= REQUESTS; i++) {
-        ASK(0, "bsi", RDZV__OP_ADD, "n", 1ll);
+        ASK(0, "bsi", RDZV__OP_ADD, "n", 1LL);
         wire_add(&want, "i", i);
         if (i % 7 == 0) {
             persisted((uint64_t)i - 3);
@@ -156,16 +156,16 @@ END_TEST
 
 START_TEST(ends_wait_too)
 {
-    ASK(0, "bsi", RDZV__OP_ADD, "n", 1ll);
+    ASK(0, "bsi", RDZV__OP_ADD, "n", 1LL);
     peers_eof(&p, 0); /* half-closed: still owed its answer */
     ck_assert(p.open[0]);
-    ASK(1, "bsib", RDZV__OP_ADD, "n", 1ll, RDZV__OP_COUNT); /* refused behind an answer */
+    ASK(1, "bsib", RDZV__OP_ADD, "n", 1LL, RDZV__OP_COUNT); /* refused behind an answer */
     ck_assert(p.open[1]);
-    ASK(2, "bsi", RDZV__OP_ADD, "n", 1ll);
+    ASK(2, "bsi", RDZV__OP_ADD, "n", 1LL);
     peers_disconnect(&p, 2); /* gone: nothing is owed */
     persisted(sealed);
-    TOLD(0, "i", 1ll);
-    TOLD(1, "i", 2ll);
+    TOLD(0, "i", 1LL);
+    TOLD(1, "i", 2LL);
     ck_assert(!p.open[0] && !p.open[1]);
     ck_assert_int_eq(p.why[1], RDZV__WHY_BAD_OPCODE);
 }

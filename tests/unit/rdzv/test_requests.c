@@ -61,7 +61,7 @@ START_TEST(set_and_get)
     expect_value("k", "");
     expect_value("missing", "");
     ASK(0, "b", RDZV__OP_GETNUMKEYS);
-    TOLD(0, "i", 1ll);
+    TOLD(0, "i", 1LL);
     ASK(0, "bss", RDZV__OP_SET, "", "empty name");
     expect_value("", "empty name");
 }
@@ -72,11 +72,11 @@ START_TEST(compare_set_table)
     ASK(0, "bsss", RDZV__OP_COMPARE_SET, "k", "exp", "new");
     TOLD(0, "s", "exp");
     ASK(0, "b", RDZV__OP_GETNUMKEYS);
-    TOLD(0, "i", 0ll);
+    TOLD(0, "i", 0LL);
     ASK(0, "bsss", RDZV__OP_COMPARE_SET, "k", "", "");
     TOLD(0, "s", "");
     ASK(0, "b", RDZV__OP_GETNUMKEYS);
-    TOLD(0, "i", 1ll);
+    TOLD(0, "i", 1LL);
     ASK(0, "bsss", RDZV__OP_COMPARE_SET, "k", "", "one");
     TOLD(0, "s", "one");
     ASK(0, "bsss", RDZV__OP_COMPARE_SET, "k", "one", "two");
@@ -91,7 +91,7 @@ END_TEST
 
 START_TEST(compare_set_wakes_when_the_key_exists)
 {
-    ASK(1, "bis", RDZV__OP_WAIT, 1ll, "k");
+    ASK(1, "bis", RDZV__OP_WAIT, 1LL, "k");
     ASK(0, "bsss", RDZV__OP_COMPARE_SET, "k", "hope", "v");
     TOLD(0, "s", "hope");
     SILENT(1);
@@ -118,7 +118,7 @@ START_TEST(add_reads_like_strtoll)
                 {"-9223372036854775808", INT64_MIN + 1}};
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         ASK(0, "bss", RDZV__OP_SET, "n", good[i].text);
-        ASK(0, "bsi", RDZV__OP_ADD, "n", 1ll);
+        ASK(0, "bsi", RDZV__OP_ADD, "n", 1LL);
         TOLD(0, "i", good[i].sum);
     }
     static const char *const bad[] = {"",
@@ -131,7 +131,7 @@ START_TEST(add_reads_like_strtoll)
                                       "99999999999999999999"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         ASK(0, "bss", RDZV__OP_SET, "n", bad[i]);
-        ASK(0, "bsi", RDZV__OP_ADD, "n", 1ll);
+        ASK(0, "bsi", RDZV__OP_ADD, "n", 1LL);
         expect_closed(0, RDZV__WHY_NOT_NUMBER);
         expect_value("n", bad[i]);
     }
@@ -144,17 +144,17 @@ END_TEST
 
 START_TEST(add_counts)
 {
-    ASK(0, "bsi", RDZV__OP_ADD, "n", 0ll);
-    TOLD(0, "i", 0ll);
+    ASK(0, "bsi", RDZV__OP_ADD, "n", 0LL);
+    TOLD(0, "i", 0LL);
     expect_value("n", "0");
-    ASK(0, "bsi", RDZV__OP_ADD, "n", -2ll);
-    TOLD(0, "i", -2ll);
+    ASK(0, "bsi", RDZV__OP_ADD, "n", -2LL);
+    TOLD(0, "i", -2LL);
     expect_value("n", "-2");
     ASK(0, "bss", RDZV__OP_SET, "n", "9223372036854775807");
-    ASK(0, "bsi", RDZV__OP_ADD, "n", 1ll);
+    ASK(0, "bsi", RDZV__OP_ADD, "n", 1LL);
     TOLD(0, "i", (long long)INT64_MIN);
     expect_value("n", "-9223372036854775808");
-    ASK(0, "bsi", RDZV__OP_ADD, "n", -1ll);
+    ASK(0, "bsi", RDZV__OP_ADD, "n", -1LL);
     TOLD(0, "i", (long long)INT64_MAX);
     expect_value("n", "9223372036854775807");
 }
@@ -162,31 +162,31 @@ END_TEST
 
 START_TEST(check)
 {
-    ASK(0, "bi", RDZV__OP_CHECK, 0ll);
+    ASK(0, "bi", RDZV__OP_CHECK, 0LL);
     TOLD(0, "b", 0);
     ASK(0, "bss", RDZV__OP_SET, "k", "v");
-    ASK(0, "biss", RDZV__OP_CHECK, 2ll, "k", "k");
+    ASK(0, "biss", RDZV__OP_CHECK, 2LL, "k", "k");
     TOLD(0, "b", 0);
-    ASK(0, "biss", RDZV__OP_CHECK, 2ll, "k", "q");
+    ASK(0, "biss", RDZV__OP_CHECK, 2LL, "k", "q");
     TOLD(0, "b", 1);
     ASK(0, "bss", RDZV__OP_QUEUE_PUSH, "q", "e");
-    ASK(0, "biss", RDZV__OP_CHECK, 2ll, "k", "q");
+    ASK(0, "biss", RDZV__OP_CHECK, 2LL, "k", "q");
     TOLD(0, "b", 0);
 }
 END_TEST
 
 START_TEST(wait_is_answered_when_all_are_there)
 {
-    ASK(1, "bi", RDZV__OP_WAIT, 0ll);
+    ASK(1, "bi", RDZV__OP_WAIT, 0LL);
     TOLD(1, "b", 0);
     ASK(0, "bss", RDZV__OP_SET, "a", "1");
-    ASK(1, "bisss", RDZV__OP_WAIT, 3ll, "a", "b", "c");
+    ASK(1, "bisss", RDZV__OP_WAIT, 3LL, "a", "b", "c");
     ck_assert_uint_eq(p.core.waiting, 1);
     ASK(0, "bs", RDZV__OP_DELETE_KEY, "a"); /* was counted off when it was there */
-    TOLD(0, "i", 1ll);
+    TOLD(0, "i", 1LL);
     ASK(0, "bss", RDZV__OP_SET, "b", "1");
     ASK(0, "bs", RDZV__OP_DELETE_KEY, "b");
-    TOLD(0, "i", 1ll);
+    TOLD(0, "i", 1LL);
     SILENT(1);
     ASK(0, "bss", RDZV__OP_SET, "c", "1");
     TOLD(1, "b", 0);
@@ -196,12 +196,12 @@ END_TEST
 
 START_TEST(wait_for_a_key_twice)
 {
-    ASK(1, "bisss", RDZV__OP_WAIT, 3ll, "a", "b", "a");
+    ASK(1, "bisss", RDZV__OP_WAIT, 3LL, "a", "b", "a");
     ASK(0, "bss", RDZV__OP_SET, "a", "1");
     SILENT(1);
     ASK(0, "bss", RDZV__OP_SET, "b", "1");
     TOLD(1, "b", 0);
-    ASK(1, "bisss", RDZV__OP_WAIT, 3ll, "q", "q", "q");
+    ASK(1, "bisss", RDZV__OP_WAIT, 3LL, "q", "q", "q");
     ASK(0, "bss", RDZV__OP_QUEUE_PUSH, "q", "1");
     TOLD(1, "b", 0);
 }
@@ -210,15 +210,15 @@ END_TEST
 START_TEST(everything_that_makes_a_key_wakes)
 {
     for (int i = 1; i < 6; i++)
-        ASK(i, "bis", RDZV__OP_WAIT, 1ll, i == 1 ? "s" : i == 2 ? "a" : i == 3 ? "ap" : "m2");
+        ASK(i, "bis", RDZV__OP_WAIT, 1LL, i == 1 ? "s" : i == 2 ? "a" : i == 3 ? "ap" : "m2");
     ASK(0, "bss", RDZV__OP_SET, "s", "");
     TOLD(1, "b", 0);
-    ASK(0, "bsi", RDZV__OP_ADD, "a", 0ll);
-    TOLD(0, "i", 0ll);
+    ASK(0, "bsi", RDZV__OP_ADD, "a", 0LL);
+    TOLD(0, "i", 0LL);
     TOLD(2, "b", 0);
     ASK(0, "bss", RDZV__OP_APPEND, "ap", "");
     TOLD(3, "b", 0);
-    ASK(0, "bissss", RDZV__OP_MULTI_SET, 2ll, "m1", "1", "m2", "2");
+    ASK(0, "bissss", RDZV__OP_MULTI_SET, 2LL, "m1", "1", "m2", "2");
     TOLD(4, "b", 0);
     TOLD(5, "b", 0);
 }
@@ -226,21 +226,21 @@ END_TEST
 
 START_TEST(any_request_drops_a_wait)
 {
-    ASK(1, "bis", RDZV__OP_WAIT, 1ll, "k");
+    ASK(1, "bis", RDZV__OP_WAIT, 1LL, "k");
     ASK(1, "bs", RDZV__OP_GET, "other");
     TOLD(1, "s", "");
     ck_assert_uint_eq(p.core.waiting, 0);
     ASK(0, "bss", RDZV__OP_SET, "k", "v");
     SILENT(1);
     /* Already its first byte does: the rest may be long in coming. */
-    ASK(1, "bis", RDZV__OP_WAIT, 1ll, "l");
+    ASK(1, "bis", RDZV__OP_WAIT, 1LL, "l");
     ASK(1, "b", RDZV__OP_ADD);
     ASK(0, "bss", RDZV__OP_SET, "l", "v");
-    ASK(1, "si", "n", 4ll);
-    TOLD(1, "i", 4ll);
+    ASK(1, "si", "n", 4LL);
+    TOLD(1, "i", 4LL);
     /* Also a second WAIT. */
-    ASK(1, "bis", RDZV__OP_WAIT, 1ll, "one");
-    ASK(1, "bis", RDZV__OP_WAIT, 1ll, "two");
+    ASK(1, "bis", RDZV__OP_WAIT, 1LL, "one");
+    ASK(1, "bis", RDZV__OP_WAIT, 1LL, "two");
     ASK(0, "bss", RDZV__OP_SET, "one", "v");
     SILENT(1);
     ASK(0, "bss", RDZV__OP_SET, "two", "v");
@@ -252,12 +252,12 @@ START_TEST(cancel_wait_is_always_answered)
 {
     ASK(1, "b", RDZV__OP_CANCEL_WAIT);
     TOLD(1, "b", 1);
-    ASK(1, "bis", RDZV__OP_WAIT, 1ll, "k");
+    ASK(1, "bis", RDZV__OP_WAIT, 1LL, "k");
     ASK(1, "bb", RDZV__OP_CANCEL_WAIT, RDZV__OP_CANCEL_WAIT);
     TOLD(1, "bb", 1, 1);
     ASK(0, "bss", RDZV__OP_SET, "k", "v");
     SILENT(1);
-    ASK(1, "bisb", RDZV__OP_WAIT, 1ll, "k", RDZV__OP_CANCEL_WAIT);
+    ASK(1, "bisb", RDZV__OP_WAIT, 1LL, "k", RDZV__OP_CANCEL_WAIT);
     TOLD(1, "bb", 0, 1);
 }
 END_TEST
@@ -267,19 +267,19 @@ START_TEST(delete_count_and_list)
     ASK(0, "bss", RDZV__OP_SET, "a", "1");
     ASK(0, "bss", RDZV__OP_SET, "", "2");
     ASK(0, "bss", RDZV__OP_QUEUE_PUSH, "q", "3");
-    ASK(1, "bis", RDZV__OP_WAIT, 1ll, "nothing");
+    ASK(1, "bis", RDZV__OP_WAIT, 1LL, "nothing");
     ASK(0, "b", RDZV__OP_GETNUMKEYS);
-    TOLD(0, "i", 2ll);
+    TOLD(0, "i", 2LL);
     ASK(0, "b", RDZV__OP_LIST_KEYS);
-    TOLD(0, "iss", 2ll, "a", "");
+    TOLD(0, "iss", 2LL, "a", "");
     ASK(0, "bs", RDZV__OP_DELETE_KEY, "q"); /* a queue is no key */
-    TOLD(0, "i", 0ll);
+    TOLD(0, "i", 0LL);
     ASK(0, "bs", RDZV__OP_DELETE_KEY, "a");
-    TOLD(0, "i", 1ll);
+    TOLD(0, "i", 1LL);
     ASK(0, "bs", RDZV__OP_DELETE_KEY, "a");
-    TOLD(0, "i", 0ll);
+    TOLD(0, "i", 0LL);
     ASK(0, "b", RDZV__OP_LIST_KEYS);
-    TOLD(0, "is", 1ll, "");
+    TOLD(0, "is", 1LL, "");
 }
 END_TEST
 
@@ -288,66 +288,66 @@ START_TEST(append_and_multi)
     ASK(0, "bss", RDZV__OP_APPEND, "ap", "xy");
     ASK(0, "bss", RDZV__OP_APPEND, "ap", "z");
     expect_value("ap", "xyz");
-    ASK(0, "bi", RDZV__OP_MULTI_GET, 0ll);
+    ASK(0, "bi", RDZV__OP_MULTI_GET, 0LL);
     SILENT(0);
-    ASK(0, "bi", RDZV__OP_MULTI_SET, 0ll);
+    ASK(0, "bi", RDZV__OP_MULTI_SET, 0LL);
     SILENT(0);
-    ASK(0, "bissssss", RDZV__OP_MULTI_SET, 3ll, "a", "1", "b", "", "a", "2");
-    ASK(0, "bissss", RDZV__OP_MULTI_GET, 4ll, "a", "b", "missing", "ap");
+    ASK(0, "bissssss", RDZV__OP_MULTI_SET, 3LL, "a", "1", "b", "", "a", "2");
+    ASK(0, "bissss", RDZV__OP_MULTI_GET, 4LL, "a", "b", "missing", "ap");
     TOLD(0, "ssss", "2", "", "", "xyz");
     ASK(0, "b", RDZV__OP_GETNUMKEYS);
-    TOLD(0, "i", 3ll);
+    TOLD(0, "i", 3LL);
 }
 END_TEST
 
 START_TEST(multi_set_is_applied_when_complete)
 {
-    ASK(0, "biss", RDZV__OP_MULTI_SET, 2ll, "a", "1");
+    ASK(0, "biss", RDZV__OP_MULTI_SET, 2LL, "a", "1");
     ASK(1, "b", RDZV__OP_GETNUMKEYS);
-    TOLD(1, "i", 0ll);
+    TOLD(1, "i", 0LL);
     ASK(0, "ss", "b", "2");
     ASK(1, "b", RDZV__OP_GETNUMKEYS);
-    TOLD(1, "i", 2ll);
+    TOLD(1, "i", 2LL);
 }
 END_TEST
 
 START_TEST(queues)
 {
     ASK(0, "bs", RDZV__OP_QUEUE_LEN, "q");
-    TOLD(0, "i", 0ll);
+    TOLD(0, "i", 0LL);
     ASK(0, "bs", RDZV__OP_QUEUE_POP, "q");
-    TOLD(0, "i", 0ll);
+    TOLD(0, "i", 0LL);
     ASK(0, "bss", RDZV__OP_QUEUE_PUSH, "q", "one");
     ASK(0, "bss", RDZV__OP_QUEUE_PUSH, "q", "");
     ASK(0, "bss", RDZV__OP_QUEUE_PUSH, "q", "three");
     ASK(0, "bss", RDZV__OP_SET, "q", "key of that name");
     ASK(0, "bs", RDZV__OP_QUEUE_LEN, "q");
-    TOLD(0, "i", 3ll);
+    TOLD(0, "i", 3LL);
     ASK(0, "bs", RDZV__OP_QUEUE_POP, "q");
-    TOLD(0, "is", 3ll, "one");
+    TOLD(0, "is", 3LL, "one");
     ASK(0, "bs", RDZV__OP_DELETE_KEY, "q");
-    TOLD(0, "i", 1ll);
+    TOLD(0, "i", 1LL);
     ASK(0, "bs", RDZV__OP_QUEUE_POP, "q");
-    TOLD(0, "is", 2ll, "");
+    TOLD(0, "is", 2LL, "");
     expect_value("q", "");
     ASK(0, "bs", RDZV__OP_QUEUE_POP, "q");
-    TOLD(0, "is", 1ll, "three");
-    ASK(0, "bis", RDZV__OP_CHECK, 1ll, "q"); /* empty again is absent again */
+    TOLD(0, "is", 1LL, "three");
+    ASK(0, "bis", RDZV__OP_CHECK, 1LL, "q"); /* empty again is absent again */
     TOLD(0, "b", 1);
     ASK(0, "bss", RDZV__OP_QUEUE_PUSH, "q", "again");
     ASK(0, "bs", RDZV__OP_QUEUE_POP, "q");
-    TOLD(0, "is", 1ll, "again");
+    TOLD(0, "is", 1LL, "again");
 }
 END_TEST
 
 START_TEST(push_releases_the_longest_waiter)
 {
-    ASK(1, "bis", RDZV__OP_WAIT, 1ll, "q");
-    ASK(2, "biss", RDZV__OP_WAIT, 2ll, "other", "q");
-    ASK(3, "bis", RDZV__OP_WAIT, 1ll, "q");
-    ASK(4, "bis", RDZV__OP_WAIT, 1ll, "q");
-    ASK(5, "bis", RDZV__OP_WAIT, 1ll, "q");
-    ASK(6, "bis", RDZV__OP_WAIT, 1ll, "q");
+    ASK(1, "bis", RDZV__OP_WAIT, 1LL, "q");
+    ASK(2, "biss", RDZV__OP_WAIT, 2LL, "other", "q");
+    ASK(3, "bis", RDZV__OP_WAIT, 1LL, "q");
+    ASK(4, "bis", RDZV__OP_WAIT, 1LL, "q");
+    ASK(5, "bis", RDZV__OP_WAIT, 1LL, "q");
+    ASK(6, "bis", RDZV__OP_WAIT, 1LL, "q");
     peers_disconnect(&p, 3);           /* dead: skipped */
     ASK(4, "b", RDZV__OP_CANCEL_WAIT); /* cancelled: skipped */
     TOLD(4, "b", 1);
@@ -369,31 +369,31 @@ END_TEST
 
 START_TEST(barrier)
 {
-    ASK(0, "bsi", RDZV__OP_BARRIER, "b", 3ll);
-    ASK(1, "bsi", RDZV__OP_BARRIER, "b", 3ll);
+    ASK(0, "bsi", RDZV__OP_BARRIER, "b", 3LL);
+    ASK(1, "bsi", RDZV__OP_BARRIER, "b", 3LL);
     SILENT(0);
     ck_assert_uint_eq(p.core.waiting, 2);
     expect_value("b", "2");
-    ASK(2, "bsi", RDZV__OP_BARRIER, "b", 3ll);
+    ASK(2, "bsi", RDZV__OP_BARRIER, "b", 3LL);
     TOLD(0, "b", 0);
     TOLD(1, "b", 0);
     TOLD(2, "b", 0);
-    ASK(0, "bsi", RDZV__OP_BARRIER, "b", 3ll); /* the counter stays */
+    ASK(0, "bsi", RDZV__OP_BARRIER, "b", 3LL); /* the counter stays */
     TOLD(0, "b", 0);
-    ASK(0, "bsi", RDZV__OP_BARRIER, "zero", 0ll);
+    ASK(0, "bsi", RDZV__OP_BARRIER, "zero", 0LL);
     TOLD(0, "b", 0);
-    ASK(0, "bsi", RDZV__OP_BARRIER, "minus", -1ll);
+    ASK(0, "bsi", RDZV__OP_BARRIER, "minus", -1LL);
     TOLD(0, "b", 0);
-    ASK(0, "bsi", RDZV__OP_BARRIER, "t", 2ll); /* cancelled, but counted */
+    ASK(0, "bsi", RDZV__OP_BARRIER, "t", 2LL); /* cancelled, but counted */
     ASK(0, "b", RDZV__OP_CANCEL_WAIT);
     TOLD(0, "b", 1);
     expect_value("t", "1");
-    ASK(0, "bsi", RDZV__OP_BARRIER, "set", 9ll);
-    ASK(1, "bsi", RDZV__OP_BARRIER, "set", 9ll);
+    ASK(0, "bsi", RDZV__OP_BARRIER, "set", 9LL);
+    ASK(1, "bsi", RDZV__OP_BARRIER, "set", 9LL);
     ASK(2, "bss", RDZV__OP_SET, "set", "any");
     TOLD(0, "b", 0);
     TOLD(1, "b", 0);
-    ASK(0, "bsi", RDZV__OP_BARRIER, "set", 9ll);
+    ASK(0, "bsi", RDZV__OP_BARRIER, "set", 9LL);
     expect_closed(0, RDZV__WHY_NOT_NUMBER);
 }
 END_TEST
@@ -402,14 +402,14 @@ START_TEST(ping_and_pipelining)
 {
     ASK(0, "bubbsbs", RDZV__OP_PING, 0x44332211u, RDZV__OP_GETNUMKEYS, RDZV__OP_GET, "k",
         RDZV__OP_QUEUE_LEN, "q");
-    TOLD(0, "uisi", 0x44332211u, 0ll, "", 0ll);
+    TOLD(0, "uisi", 0x44332211u, 0LL, "", 0LL);
 }
 END_TEST
 
 START_TEST(bad_opcode_closes_after_the_answers_before_it)
 {
     ASK(0, "bbb", RDZV__OP_GETNUMKEYS, RDZV__OP_COUNT, RDZV__OP_GETNUMKEYS);
-    TOLD(0, "i", 0ll);
+    TOLD(0, "i", 0LL);
     expect_closed(0, RDZV__WHY_BAD_OPCODE);
     ASK(0, "bu", RDZV__OP_VALIDATE, RDZV__C10D_MAGIC);
     expect_closed(0, RDZV__WHY_BAD_OPCODE);
@@ -435,8 +435,8 @@ START_TEST(a_half_closed_client_gets_its_answers)
     peers_eof(&p, 0);
     TOLD(0, "s", "");
     ck_assert_int_eq(p.why[0], -1);
-    ASK(1, "bis", RDZV__OP_WAIT, 1ll, "k");
-    ASK(2, "bsis", RDZV__OP_GET, "k", 5ll, "half of a");
+    ASK(1, "bis", RDZV__OP_WAIT, 1LL, "k");
+    ASK(2, "bsis", RDZV__OP_GET, "k", 5LL, "half of a");
     peers_eof(&p, 1); /* its wait is dropped */
     ck_assert(!p.open[1]);
     ck_assert_uint_eq(p.core.waiting, 0);
@@ -447,18 +447,18 @@ END_TEST
 
 START_TEST(names_are_forgotten)
 {
-    ASK(0, "bissss", RDZV__OP_WAIT, 4ll, "a", "b", "c", "d");
-    ASK(0, "bissss", RDZV__OP_WAIT, 4ll, "e", "f", "g", "h");
+    ASK(0, "bissss", RDZV__OP_WAIT, 4LL, "a", "b", "c", "d");
+    ASK(0, "bissss", RDZV__OP_WAIT, 4LL, "e", "f", "g", "h");
     ASK(0, "b", RDZV__OP_CANCEL_WAIT);
     TOLD(0, "b", 1);
     ASK(0, "bsss", RDZV__OP_COMPARE_SET, "k", "exp", "new");
     TOLD(0, "s", "exp");
     ASK(0, "bss", RDZV__OP_SET, "k", "v");
     ASK(0, "bs", RDZV__OP_DELETE_KEY, "k");
-    TOLD(0, "i", 1ll);
+    TOLD(0, "i", 1LL);
     ASK(0, "bss", RDZV__OP_QUEUE_PUSH, "q", "v");
     ASK(0, "bs", RDZV__OP_QUEUE_POP, "q");
-    TOLD(0, "is", 1ll, "v");
+    TOLD(0, "is", 1LL, "v");
     ck_assert_uint_eq(p.core.store.bytes, 0);
 }
 END_TEST
@@ -467,15 +467,15 @@ START_TEST(legacy_dialects)
 {
     peers_disconnect(&p, 0);
     peers_connect(&p, 0);
-    ASK(0, "bsi", 3, "init/", 1ll);
-    TOLD(0, "i", 1ll);
-    ASK(0, "bis", 5, 1ll, "/k");
-    ASK(0, "bsi", 3, "/n", 2ll); /* timed out without a word: the wait is dropped */
-    TOLD(0, "i", 2ll);
+    ASK(0, "bsi", 3, "init/", 1LL);
+    TOLD(0, "i", 1LL);
+    ASK(0, "bis", 5, 1LL, "/k");
+    ASK(0, "bsi", 3, "/n", 2LL); /* timed out without a word: the wait is dropped */
+    TOLD(0, "i", 2LL);
     ASK(1, "bss", RDZV__OP_SET, "/k", "v");
     SILENT(0);
     ASK(0, "bs", 8, "/k"); /* DELETE_KEY of A */
-    TOLD(0, "i", 1ll);
+    TOLD(0, "i", 1LL);
     ASK(0, "bs", 7, "/k"); /* WATCH_KEY of A */
     ck_assert(!p.open[0]);
     ck_assert_int_eq(p.why[0], RDZV__WHY_WATCH_KEY);

@@ -59,15 +59,15 @@ START_TEST(every_request_of_c_ends_where_it_should)
             break;
         case RDZV__OP_ADD:
         case RDZV__OP_BARRIER:
-            wire_add(&w, "si", "key", 3ll);
+            wire_add(&w, "si", "key", 3LL);
             break;
         case RDZV__OP_CHECK:
         case RDZV__OP_WAIT:
         case RDZV__OP_MULTI_GET:
-            wire_add(&w, "isss", 3ll, "one", "", "three");
+            wire_add(&w, "isss", 3LL, "one", "", "three");
             break;
         case RDZV__OP_MULTI_SET:
-            wire_add(&w, "issss", 2ll, "one", "1", "two", "");
+            wire_add(&w, "issss", 2LL, "one", "1", "two", "");
             break;
         case RDZV__OP_PING:
             wire_add(&w, "u", 7u);
@@ -104,15 +104,15 @@ START_TEST(starts)
     expect_start(&w, RDZV__WHY_OK, 5, RDZV__DIALECT_C);
     wire_add(&w, "bss", 0, "k", "v");
     expect_start(&w, RDZV__WHY_OK, 1 + 8 + 1 + 8 + 1, RDZV__DIALECT_LEGACY);
-    wire_add(&w, "bsi", 3, "init/", 1ll);
+    wire_add(&w, "bsi", 3, "init/", 1LL);
     expect_start(&w, RDZV__WHY_OK, 22, RDZV__DIALECT_LEGACY);
-    wire_add(&w, "bi", 5, 0ll);
+    wire_add(&w, "bi", 5, 0LL);
     expect_start(&w, RDZV__WHY_OK, 9, RDZV__DIALECT_LEGACY);
     wire_add(&w, "b", 6);
     expect_start(&w, RDZV__WHY_OK, 1, RDZV__DIALECT_LEGACY);
     wire_add(&w, "bs", 8, "k");
     expect_start(&w, RDZV__WHY_OK, 10, RDZV__DIALECT_A);
-    wire_add(&w, "bis", 9, 1ll, "k");
+    wire_add(&w, "bis", 9, 1LL, "k");
     expect_start(&w, RDZV__WHY_OK, 18, RDZV__DIALECT_B);
 }
 END_TEST
@@ -122,7 +122,7 @@ START_TEST(bad_starts_are_refused_at_once)
     struct wire w = WIRE_INIT;
     wire_add(&w, "bux", 0, 0x3C85F7CDu, "rest"); /* wrong magic */
     expect_start(&w, RDZV__WHY_BAD_START, 5, RDZV__DIALECT_START);
-    wire_add(&w, "biii", 0, 0ll, 0ll, 0ll); /* zeros */
+    wire_add(&w, "biii", 0, 0LL, 0LL, 0LL); /* zeros */
     expect_start(&w, RDZV__WHY_BAD_START, 5, RDZV__DIALECT_START);
     wire_add(&w, "x", "GET / HTTP/1.1\r\n");
     expect_start(&w, RDZV__WHY_BAD_START, 1, RDZV__DIALECT_START);
@@ -206,26 +206,26 @@ static void expect_refused(struct wire *w, int want)
 START_TEST(announced_numbers_over_the_limit_are_refused)
 {
     struct wire w = WIRE_INIT;
-    wire_add(&w, "bi", RDZV__OP_GET, 65ll);
+    wire_add(&w, "bi", RDZV__OP_GET, 65LL);
     expect_refused(&w, RDZV__WHY_LONG_KEY);
     wire_add(&w, "bi", RDZV__OP_GET, (long long)(1ull << 63));
     expect_refused(&w, RDZV__WHY_LONG_KEY);
-    wire_add(&w, "bsi", RDZV__OP_SET, "k", 257ll);
+    wire_add(&w, "bsi", RDZV__OP_SET, "k", 257LL);
     expect_refused(&w, RDZV__WHY_LONG_VALUE);
-    wire_add(&w, "bsi", RDZV__OP_SET, "k", -1ll);
+    wire_add(&w, "bsi", RDZV__OP_SET, "k", -1LL);
     expect_refused(&w, RDZV__WHY_LONG_VALUE);
-    wire_add(&w, "bssi", RDZV__OP_COMPARE_SET, "k", "", 257ll);
+    wire_add(&w, "bssi", RDZV__OP_COMPARE_SET, "k", "", 257LL);
     expect_refused(&w, RDZV__WHY_LONG_VALUE);
-    wire_add(&w, "bi", RDZV__OP_WAIT, 17ll);
+    wire_add(&w, "bi", RDZV__OP_WAIT, 17LL);
     expect_refused(&w, RDZV__WHY_MANY_KEYS);
-    wire_add(&w, "bi", RDZV__OP_MULTI_SET, -1ll);
+    wire_add(&w, "bi", RDZV__OP_MULTI_SET, -1LL);
     expect_refused(&w, RDZV__WHY_MANY_KEYS);
     /* 1 + 8 + 8 + 64 + 8 + 256 = 345 bytes, then a key and a value that would make it 681. */
-    wire_add(&w, "bi", RDZV__OP_MULTI_SET, 2ll);
+    wire_add(&w, "bi", RDZV__OP_MULTI_SET, 2LL);
     wire_fill(&w, 'k', 64);
     wire_fill(&w, 'v', 256);
     wire_fill(&w, 'l', 64);
-    wire_add(&w, "i", 256ll);
+    wire_add(&w, "i", 256LL);
     expect_refused(&w, RDZV__WHY_LONG_REQUEST);
 }
 END_TEST
@@ -237,7 +237,7 @@ START_TEST(numbers_at_the_limit_pass)
     wire_fill(&w, 'k', 64);
     wire_fill(&w, 'v', 256);
     expect_refused(&w, RDZV__WHY_OK);
-    wire_add(&w, "bi", RDZV__OP_CHECK, 16ll);
+    wire_add(&w, "bi", RDZV__OP_CHECK, 16LL);
     for (int i = 0; i < 16; i++)
         wire_add(&w, "s", "key");
     expect_refused(&w, RDZV__WHY_OK);

@@ -228,7 +228,7 @@ START_TEST(waits_across_connections)
     for (int i = 0; i < WAITERS; i++) {
         fd[i] = net_connect(net_port(s));
         wire_hello(&w);
-        wire_add(&w, "bis", RDZV__OP_WAIT, 1ll, "go");
+        wire_add(&w, "bis", RDZV__OP_WAIT, 1LL, "go");
         net_send(fd[i], &w);
     }
     EXPECT_STAT(s, waiting, WAITERS);
@@ -335,7 +335,7 @@ START_TEST(drain_ends_with_the_last_client)
     int closed = 0;
     int fd = net_connect(net_port(s));
     wire_hello(&w);
-    wire_add(&w, "bsi", RDZV__OP_ADD, "n", 1ll);
+    wire_add(&w, "bsi", RDZV__OP_ADD, "n", 1LL);
     net_send(fd, &w);
     net_read(fd, &got, 8);
     ck_assert_int_eq(rdzv_server_drain(s, -2, net_count_call, &drained), RDZV_EINVAL);
@@ -349,11 +349,11 @@ START_TEST(drain_ends_with_the_last_client)
         usleep(1000);
     }
     ck_assert(refused);
-    wire_add(&w, "bsi", RDZV__OP_ADD, "n", 1ll); /* the one that is in is served */
+    wire_add(&w, "bsi", RDZV__OP_ADD, "n", 1LL); /* the one that is in is served */
     net_send(fd, &w);
     got.len = 0;
     net_read(fd, &got, 8);
-    wire_expect(&got, "i", 2ll);
+    wire_expect(&got, "i", 2LL);
     rdzv_server_dispatch(s);
     ck_assert_int_eq(drained, 0);
     close(fd);

@@ -30,8 +30,12 @@ static void add_u64(struct wire *w, uint64_t v)
     wire_bytes(w, b, sizeof b);
 }
 
-static void add_args(struct wire *w, const char *format, va_list args)
+/* clang-tidy 14 does not see the va_start before the loop.
+ * NOLINTBEGIN(clang-analyzer-valist.Uninitialized) */
+void wire_add(struct wire *w, const char *format, ...)
 {
+    va_list args;
+    va_start(args, format);
     for (; *format != '\0'; format++) {
         uint8_t b[4];
         const char *s;
@@ -58,15 +62,9 @@ static void add_args(struct wire *w, const char *format, va_list args)
             ck_abort_msg("format %c", *format);
         }
     }
-}
-
-void wire_add(struct wire *w, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    add_args(w, format, args);
     va_end(args);
 }
+/* NOLINTEND(clang-analyzer-valist.Uninitialized) */
 
 void wire_hello(struct wire *w)
 {
@@ -89,18 +87,13 @@ void wire_free(struct wire *w)
     *w = (struct wire)WIRE_INIT;
 }
 
-void wire_expect(struct wire *got, const char *format, ...)
+void wire_equal(struct wire *got, struct wire *want)
 {
-    struct wire want = WIRE_INIT;
-    va_list args;
-    va_start(args, format);
-    add_args(&want, format, args);
-    va_end(args);
-    ck_assert_uint_eq(got->len, want.len);
-    if (want.len > 0)
-        ck_assert_mem_eq(got->data, want.data, want.len);
-    wire_free(&want);
+    ck_assert_uint_eq(got->len, want->len);
+    if (want->len > 0)
+        ck_assert_mem_eq(got->data, want->data, want->len);
     got->len = 0;
+    want->len = 0;
 }
 
 void wire_load(struct wire *w, const char *version, const char *direction)

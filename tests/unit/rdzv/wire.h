@@ -27,8 +27,16 @@ void wire_hello(struct wire *w);
 /* A string of `len` times `c`. */
 void wire_fill(struct wire *w, char c, size_t len);
 void wire_free(struct wire *w);
-/* Asserts equal bytes and empties `got`. */
-void wire_expect(struct wire *got, const char *format, ...);
+/* Asserts equal bytes and empties both. */
+void wire_equal(struct wire *got, struct wire *want);
+/* Asserts that `got` is what wire_add would build, and empties it. */
+#define wire_expect(got, ...)                                                                      \
+    do {                                                                                           \
+        struct wire wire_want = WIRE_INIT;                                                         \
+        wire_add(&wire_want, __VA_ARGS__);                                                         \
+        wire_equal((got), &wire_want);                                                             \
+        wire_free(&wire_want);                                                                     \
+    } while (0)
 
 /* The recorded sessions: "2.13.0" and "1.13.1". */
 void wire_load(struct wire *w, const char *version, const char *direction);
