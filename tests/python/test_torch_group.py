@@ -30,7 +30,7 @@ def old_python():
 
 
 @pytest.fixture(params=["new", "old"])
-def python(request, package_env):
+def python(request, package_env, tmp_path):
     """(interpreter, environment)"""
     if request.param == "new":
         return sys.executable, package_env
@@ -38,10 +38,10 @@ def python(request, package_env):
     if interpreter is None:
         pytest.skip("no interpreter with torch 1.x: install python3-torch of Debian 12, or set "
                     "RALLYPOINT_OLD_TORCH_PYTHON")
-    env = dict(package_env)
-    package = Path(ckpt.__file__).parents[1]
-    env["PYTHONPATH"] = str(package)
-    return interpreter, env
+    package = tmp_path / "package"  # alone: beside it may be a torch of our own interpreter
+    package.mkdir()
+    (package / "rallypoint").symlink_to(Path(ckpt.__file__).resolve().parent)
+    return interpreter, {**package_env, "PYTHONPATH": str(package)}
 
 
 def free_port():
@@ -63,6 +63,7 @@ def run(python, world, root, case, init=None):
             out, err = process.communicate(timeout=100)
             assert process.returncode == 0, err
             answers.append(json.loads(out.strip().split("\n")[-1]))
+            assert (interpreter == sys.executable) != answers[-1]["torch"].startswith("1.")
     finally:
         for process in processes:
             process.kill()

@@ -1,0 +1,45 @@
+"""The code of docs/python.md runs as it stands there."""
+
+import re
+
+import pytest
+
+from conftest import TOP
+from rallypoint import ckpt
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+PAGE = (TOP / "docs" / "python.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, flags=re.S)
+
+
+def test_the_loop_saves_and_resumes(root):
+    code = BLOCKS[0].replace("/shared/run7", str(root)).replace("% 100", "% 2")
+
+    def run(steps):
+        model = torch.nn.Linear(3, 2)
+        optim = torch.optim.Adam(model.parameters())
+        names = {"torch": torch, "model": model, "optim": optim, "steps": steps}
+        exec(code, names)
+        return names
+
+    first = run(5)
+    assert first["first"] == 0 and ckpt.latest(root).step == 4
+    second = run(8)
+    assert second["first"] == 5 and ckpt.latest(root).step == 6
+    assert torch.equal(second["model"].weight, first["model"].weight)
+    assert ckpt.latest(root).parent is not None
+
+
+def test_the_store_for_tests(capsys):
+    (code,) = (block for block in BLOCKS if "rdzv.Server" in block)
+    exec(code, {"torch": __import__("torch.distributed")})
+    assert re.match(r"127\.0\.0\.1:\d+ Stats\(connections=1", capsys.readouterr().out)
+
+
+def test_every_error_class_is_on_the_page():
+    from rallypoint import errors
+
+    for _, _, cls in errors.CKPT_ERRORS.values():
+        if cls not in (None, errors.Canceled):
+            assert f"`{cls.__name__}`" in PAGE, cls
