@@ -3,9 +3,8 @@ import queue
 
 import pytest
 
-import ranks
-
 pytest.importorskip("torch.distributed", reason="torch is not installed for this Python")
+import ranks  # noqa: E402  (it needs torch)
 
 WORLD = 4
 

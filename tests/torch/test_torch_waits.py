@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-import ranks
 import servers
 
 dist = pytest.importorskip("torch.distributed", reason="torch is not installed for this Python")
+import ranks  # noqa: E402  (it needs torch)
 
 SHORT = timedelta(milliseconds=300)
 LONG = timedelta(seconds=10)
