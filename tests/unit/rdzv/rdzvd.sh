@@ -4,7 +4,14 @@
 set -euo pipefail
 rdzvd=$1
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+pid=
+
+# A server that a failed check left behind ends, too.
+clean_up() {
+    [ -z "$pid" ] || kill -KILL "$pid" 2>/dev/null || true
+    rm -rf "$work"
+}
+trap clean_up EXIT
 
 fail() {
     echo "$*"
@@ -36,6 +43,7 @@ start() {
 expect_end() {
     local code=0
     wait "$pid" || code=$?
+    pid=
     [ "$code" = "$1" ] || fail "ended with $code, not $1"
     [ "$(wc -l <"$work/ready")" = 1 ] || fail "more than one line on standard output"
 }
