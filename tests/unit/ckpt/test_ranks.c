@@ -26,6 +26,7 @@ static char root[300], board[300];
 static void setup(void)
 {
     disk_init(&disk);
+    trainer_set_bytes(100u << 10); /* ranks start one after the other: filling must be quick */
     snprintf(root, sizeof root, "%s/root", disk.dir);
     snprintf(board, sizeof board, "%s/group", disk.dir);
 }
@@ -183,7 +184,7 @@ END_TEST
 START_TEST(a_missing_rank_is_named)
 {
     struct trainer_loaded got;
-    open_world(4, 1500);
+    open_world(4, 4000);
     save_all(1, 1);
     save_some(2, 1, 0xb); /* rank 2 does not come */
     for (int r = 0; r < world; r++) {
@@ -238,7 +239,8 @@ START_TEST(one_full_disk_fails_all)
     struct trainer_loaded got;
     if (!disk_mount(&disk, "tmpfs"))
         return;
-    open_world(3, 10000);
+    trainer_set_bytes(3u << 20);
+    open_world(3, 20000);
     save_all(1, 1);
     char command[400];
     snprintf(command, sizeof command, "mount -o remount,size=14m '%s'", disk.dir);
