@@ -229,3 +229,25 @@ def test_world_size_without_process_group_is_refused(root, monkeypatch):
         ckpt.save(root, 1, {})
     ckpt.save(root, 1, {}, group=None)
     assert repr(ckpt.DirGroup("/x", 1, 2)) == "DirGroup('/x', rank=1, world_size=2)"
+
+
+def save_beside_others(rank, world, root):
+    results = []
+    for step in range(10):
+        try:
+            results.append(ckpt.save(root, step, {"x": np.full(50000, rank)}, group=None).sequence)
+        except errors.Busy as error:
+            assert str(root) in str(error)
+            results.append("busy")
+    return results
+
+
+@pytest.mark.parametrize("run", [as_threads, as_processes])
+def test_writers_that_do_not_know_of_each_other(root, run):
+    results = run(3, save_beside_others, str(root))
+    for result in results:
+        assert isinstance(result, list), result
+    saved = [each for result in results for each in result if each != "busy"]
+    assert len(saved) == len(set(saved)) and saved
+    found = ckpt.load(root, group=None)
+    assert found.sequence == max(saved) and len(set(found.state["x"].tolist())) == 1
