@@ -31,15 +31,21 @@ ctest_run() {
     steady_addresses ctest --preset "$preset" -j "$width" --output-junit "$results/$name.xml" "$@"
 }
 
+# built PRESET: builds; a failure counts as one in the sum.
+built() {
+    step "$1: build" build "$1" || {
+        failed=1
+        echo "did not build" >"$results/$1.failed"
+        return 1
+    }
+}
+
 # c_suite PRESET ARGUMENTS...: builds, and when that works tests.
 c_suite() {
     local preset=$1
     shift
-    if step "$preset: build" build "$preset"; then
-        step "$preset: ctest" ctest_run "$preset" "$preset" "$@" || failed=1
-    else
-        failed=1
-    fi
+    built "$preset" || return 0
+    step "$preset: ctest" ctest_run "$preset" "$preset" "$@" || failed=1
 }
 
 # python_suite DIRECTORY ARGUMENTS...
@@ -51,7 +57,10 @@ python_suite() {
 }
 
 fuzz_run() {
-    scripts/fuzz.sh "${FUZZ_SECONDS:-600}"
+    scripts/fuzz.sh "${FUZZ_SECONDS:-600}" || {
+        echo "found something, see build/crashes" >"$results/fuzz.failed"
+        return 1
+    }
 }
 
 heading "Checking"
@@ -73,11 +82,7 @@ if [ "$mode" = full ]; then
     c_suite release
     c_suite minimal
     step "dev: slow tests" ctest_run slow slow || failed=1
-    if step "fuzz: build" build fuzz; then
-        step "fuzz: run" fuzz_run || failed=1
-    else
-        failed=1
-    fi
+    built fuzz && { step "fuzz: run" fuzz_run || failed=1; }
 fi
 
 printf '%d min %02d s in all\n' $((SECONDS / 60)) $((SECONDS % 60))

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""summary.py RESULTS: adds up the JUnit files of ctest and pytest, lists what was skipped and why.
+"""summary.py RESULTS: adds up the JUnit files of ctest and pytest, and what NAME.failed and
+NAME.skipped say of steps without one; lists what failed, and what was skipped and why.
 
 Ends with one line, "N passed, N failed, N skipped". Exit code 1 when a test failed or none ran, and
 under CI=true also when a test was skipped for a reason that does not hold on this machine: a suite
@@ -151,6 +152,9 @@ def main(folder):
                 skips.append((path.stem, test, reason))
             elif outcome == "failed":
                 print(f"failed: {path.stem}: {test}")
+    for path in sorted(folder.glob("*.failed")):
+        count["failed"] += 1
+        print(f"failed: {path.stem}: {path.read_text().strip()}")
     for path in sorted(folder.glob("*.skipped")):
         count["skipped"] += 1
         skips.append((path.stem, "the whole suite (torch)", path.read_text().strip()))
