@@ -330,7 +330,14 @@ CKPT_API int ckpt_load_get(ckpt_load *l, int32_t shard, const ckpt_tensor *t, ck
  * later saves. */
 CKPT_API int ckpt_load_start(ckpt_load *l, ckpt_loaded_fn done, void *ctx, ckpt_error *err);
 
-/* Releases. Not while a start is running (CKPT_EBUSY). Takes NULL. Before ckpt_close. */
+/* Gives up a load that will not be started, and lets the other ranks, which may have started
+ * theirs, know at once. code: CKPT_ECANCELED (they get CKPT_EPEER), or CKPT_EUNREADABLE when what
+ * is there makes no sense to the caller, so that all may try an older one. `reason` is one line,
+ * may be NULL. Always accepted, consumes l; not while a start is running. Takes NULL. */
+CKPT_API void ckpt_load_abort(ckpt_load *l, int32_t code, const char *reason);
+
+/* Releases, without a word to other ranks. Not while a start is running (CKPT_EBUSY). Takes NULL.
+ * Before ckpt_close. */
 CKPT_API int ckpt_load_close(ckpt_load *l);
 
 /* ------------------------------------------------------------------------------------------ */

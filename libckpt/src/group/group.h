@@ -9,8 +9,9 @@
 #include "env.h"
 
 struct ckpt__member {
-    uint8_t nonce[CKPT__NONCE_BYTES];
-    uint8_t *blob; /* of this turn, NULL = not there yet */
+    uint8_t nonce[CKPT__NONCE_BYTES];  /* zeros = not known */
+    uint8_t banned[CKPT__NONCE_BYTES]; /* of before the last failure: it must show another */
+    uint8_t *blob;                     /* of this turn, NULL = not there yet */
     size_t len;
 };
 

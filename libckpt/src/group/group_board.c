@@ -6,7 +6,8 @@
  * A rank takes part in a session only when its roster holds the rank's own nonce; rank 0 makes a
  * new session whenever a rank that it waits for shows another nonce. So whatever a killed attempt
  * left under these names is either refused or overwritten. After any failure a rank takes a new
- * nonce, which brings all ranks into step again at the next exchange.
+ * nonce, and rank 0 waits until it has seen a new one of everybody: so a rank that comes late finds
+ * the failure and not the next exchange, and all are in step again after it.
  *
  * Invariant: a rank puts its blob of turn k + 1 only after it has read the answer of turn k, so
  * both records may be overwritten. Polls by a timer whose delay grows to MAX_DELAY_MS.
@@ -57,6 +58,17 @@ void ckpt__group_forget(struct ckpt__group *g)
     }
 }
 
+/* Rank 0 after a failure: what the others said before it must not be taken for what they say next.
+ */
+static void ban_nonces(struct ckpt__group *g)
+{
+    for (uint32_t i = 0; g->members != NULL && i < g->world; i++) {
+        struct ckpt__member *m = &g->members[i];
+        memcpy(m->banned, m->nonce, sizeof m->banned);
+        memset(m->nonce, 0, sizeof m->nonce);
+    }
+}
+
 void ckpt__group_finish(struct ckpt__group *g, const ckpt_blob *blobs, const ckpt_error *result)
 {
     ckpt_exchanged_fn done = g->done;
@@ -68,6 +80,7 @@ void ckpt__group_finish(struct ckpt__group *g, const ckpt_blob *blobs, const ckp
     if (result->code != CKPT_OK) {
         g->in_session = 0;
         ckpt__group_random(g->nonce, sizeof g->nonce);
+        ban_nonces(g);
         blobs = NULL;
     }
     /* done may start the next exchange: nothing of this one may be in the way. What blobs points

@@ -12,6 +12,8 @@
 
 #define MAX_GRACE_MS 2000 /* members wait longer than rank 0: its answer names who is missing */
 
+static const char left_behind[] = "group: the other ranks gave up waiting for this one and went on";
+
 static void take_answer(struct ckpt__group *g, const struct ckpt__root_record *root)
 {
     if (root->code != CKPT_OK) {
@@ -43,9 +45,15 @@ static int look_at_root(struct ckpt__group *g)
         g->other_world = root.world;
         return 0;
     }
-    if (memcmp(root.nonces + (size_t)g->rank * CKPT__NONCE_BYTES, g->nonce, CKPT__NONCE_BYTES) != 0)
-        return 0; /* a leftover, or made before we were heard */
-    if (!g->in_session || memcmp(root.session, g->session, CKPT__NONCE_BYTES) != 0) {
+    int other = !g->in_session || memcmp(root.session, g->session, CKPT__NONCE_BYTES) != 0;
+    const uint8_t *nonce = root.nonces + (size_t)g->rank * CKPT__NONCE_BYTES;
+    if (memcmp(nonce, g->nonce, CKPT__NONCE_BYTES) != 0) {
+        if (!g->in_session)
+            return 0; /* a leftover, or made before we were heard */
+        ckpt__group_fail(g, CKPT_ETIMEDOUT, left_behind);
+        return 1;
+    }
+    if (other) {
         memcpy(g->session, root.session, CKPT__NONCE_BYTES);
         g->in_session = 1;
         g->turn = 0;
@@ -55,8 +63,7 @@ static int look_at_root(struct ckpt__group *g)
     if (root.turn == CKPT__NO_TURN || root.turn < g->turn)
         return 0;
     if (root.turn > g->turn)
-        ckpt__group_fail(g, CKPT_ETIMEDOUT,
-                         "group: the other ranks gave up waiting for this one and went on");
+        ckpt__group_fail(g, CKPT_ETIMEDOUT, left_behind);
     else
         take_answer(g, &root);
     return 1;

@@ -24,6 +24,8 @@ static int look_at(struct ckpt__group *g, uint32_t r)
         g->other_world = record.world;
         return 0;
     }
+    if (memcmp(record.nonce, m->banned, CKPT__NONCE_BYTES) == 0)
+        return 0; /* it has not noticed the last failure */
     if (memcmp(record.nonce, m->nonce, CKPT__NONCE_BYTES) != 0) {
         memcpy(m->nonce, record.nonce, CKPT__NONCE_BYTES);
         return 1;
@@ -39,11 +41,16 @@ static int look_at(struct ckpt__group *g, uint32_t r)
     return 0;
 }
 
-static int knows_all_nonces(const struct ckpt__group *g)
+static int knows_nonce(const struct ckpt__member *m)
 {
     static const uint8_t zeros[CKPT__NONCE_BYTES];
+    return memcmp(m->nonce, zeros, sizeof zeros) != 0;
+}
+
+static int knows_all_nonces(const struct ckpt__group *g)
+{
     for (uint32_t i = 0; i < g->world; i++) {
-        if (memcmp(g->members[i].nonce, zeros, sizeof zeros) == 0)
+        if (!knows_nonce(&g->members[i]))
             return 0;
     }
     return 1;
@@ -99,7 +106,8 @@ static void time_out_root(struct ckpt__group *g)
                         g->timeout_ms);
     uint32_t missing = 0;
     for (uint32_t i = 1; i < g->world; i++) {
-        if (g->members[i].blob != NULL)
+        /* Without a session nobody could give a blob; a nonce says that a rank is there. */
+        if (g->in_session ? g->members[i].blob != NULL : knows_nonce(&g->members[i]))
             continue;
         if (missing++ < 8 && used < (int)sizeof text)
             used += snprintf(text + used, sizeof text - (size_t)used, " %u", i);
@@ -111,8 +119,11 @@ static void time_out_root(struct ckpt__group *g)
     if (g->other_world != 0 && used < (int)sizeof text)
         snprintf(text + used, sizeof text - (size_t)used, "; one claims world size %u",
                  g->other_world);
-    if (g->in_session)
-        ckpt__group_put_root(g, g->turn, CKPT_ETIMEDOUT, (ckpt_blob){text, strlen(text)});
+    if (!g->in_session) { /* a session of those who are there, so that they get this answer */
+        g->turn = 0;
+        ckpt__group_random(g->session, sizeof g->session);
+    }
+    ckpt__group_put_root(g, g->turn, CKPT_ETIMEDOUT, (ckpt_blob){text, strlen(text)});
     ckpt__group_fail(g, CKPT_ETIMEDOUT, text);
     ckpt__group_forget(g);
 }

@@ -33,17 +33,24 @@ void ckpt__load_drop_shards(struct ckpt_load *l)
     l->info.world_size = 0;
 }
 
-void ckpt__load_free(struct ckpt_load *l)
+/* Takes l off the handle's list of open loads. */
+static void unlist(struct ckpt_load *l)
 {
-    if (l == NULL)
-        return;
-    const struct ckpt__env *env = &l->c->env;
     for (struct ckpt_load **at = &l->c->loads; l->listed && *at != NULL; at = &(*at)->next) {
         if (*at == l) {
             *at = l->next;
             break;
         }
     }
+    l->listed = false;
+}
+
+void ckpt__load_free(struct ckpt_load *l)
+{
+    if (l == NULL)
+        return;
+    const struct ckpt__env *env = &l->c->env;
+    unlist(l);
     for (size_t i = 0; i < l->candidate_count; i++)
         ckpt__commit_free(&l->candidates[i].commit, env);
     ckpt__free(env, l->candidates);
@@ -293,4 +300,26 @@ int ckpt_load_close(ckpt_load *l)
         return rc != CKPT_OK ? rc : CKPT_EBUSY;
     ckpt__load_free(l);
     return CKPT_OK;
+}
+
+static void deliver_aborted(struct ckpt__letter *letter)
+{
+    ckpt__load_free(CONTAINER_OF(letter, struct ckpt_load, done_letter));
+}
+
+void ckpt_load_abort(ckpt_load *l, int32_t code, const char *reason)
+{
+    if (l == NULL || ckpt__check(l->c, NULL) != CKPT_OK || l->reading)
+        return;
+    if (!ckpt__load_is_shared(l) || l->c->closing) {
+        ckpt__load_free(l);
+        return;
+    }
+    ckpt__load_drop_wants(l);
+    unlist(l);
+    ckpt__fail(&l->abort_error, code == CKPT_EUNREADABLE ? code : CKPT_ECANCELED,
+               "gave up loading %s: %s", l->info.path, reason != NULL ? reason : "no reason given");
+    l->task = (struct ckpt__task){.start = ckpt__load_run_read, .cancel = ckpt__load_cancel};
+    l->done_letter.deliver = deliver_aborted;
+    ckpt__mailbox_post(&l->c->in, &l->start_letter);
 }

@@ -1,7 +1,7 @@
 /*
  * load.h: the inside of one load. load.c is the caller's side; load_open.c finds a checkpoint and
- * agrees on it, with load_verify.c; load_read.c brings tensors in and verifies them; load_file.c opens a plain
- * safetensors file.
+ * agrees on it, with load_verify.c; load_read.c brings tensors in and verifies them; load_file.c
+ * opens a plain safetensors file.
  */
 #ifndef CKPT_LOAD_H
 #define CKPT_LOAD_H
@@ -59,8 +59,9 @@ struct ckpt_load {
     size_t want_count, want_capacity;
 
     /* Working side. */
-    ckpt_error error;  /* of this rank */
-    ckpt_error result; /* what the caller is told */
+    ckpt_error abort_error; /* why the caller gave up; code CKPT_OK: it did not */
+    ckpt_error error;       /* of this rank */
+    ckpt_error result;      /* what the caller is told */
     bool cancelled, exchanging;
     struct ckpt__req req;
     void (*then)(struct ckpt_load *l);
@@ -100,6 +101,12 @@ void ckpt__load_finish(struct ckpt_load *l);
 
 /* Prepares l->req so that its end, good or bad, leads to then. */
 struct ckpt__req *ckpt__load_then(struct ckpt_load *l, void (*then)(struct ckpt_load *l));
+
+/* Whether other ranks take part in it. */
+static inline bool ckpt__load_is_shared(const struct ckpt_load *l)
+{
+    return l->c->has_group && !l->opt.alone && l->file == NULL;
+}
 
 /* Exchanges l->error with the other ranks, or with nobody; done sees l->result. */
 void ckpt__load_exchange(struct ckpt_load *l, enum ckpt__phase phase, ckpt__agreed_fn done);

@@ -318,7 +318,7 @@ static void agreed_offer(void *ctx, const struct ckpt__verdict *all, const ckpt_
 /* l->error: OK with a candidate that verifies, or why there is none. */
 static void offer(struct ckpt_load *l)
 {
-    if (l->c->has_group && !l->opt.alone)
+    if (ckpt__load_is_shared(l))
         ckpt__load_exchange(l, CKPT__LOAD_OFFER, agreed_offer);
     else
         finish(l, &l->error);

@@ -68,7 +68,7 @@ static void end_read(struct ckpt_load *l)
     ckpt__free(&l->c->env, l->reads);
     l->reads = NULL;
     ckpt__load_unreadable(&l->error);
-    if (l->c->has_group && !l->opt.alone && l->file == NULL) {
+    if (ckpt__load_is_shared(l)) {
         ckpt__load_exchange(l, CKPT__LOAD_READ, agreed);
         return;
     }
@@ -241,8 +241,8 @@ void ckpt__load_run_read(struct ckpt__task *t)
 {
     struct ckpt_load *l = (struct ckpt_load *)t;
     ckpt *c = l->c;
-    l->error = (ckpt_error){.code = CKPT_OK};
-    l->result = l->error;
+    l->error = l->abort_error;
+    l->result = (ckpt_error){.code = CKPT_OK};
     size_t kept = 0;
     for (size_t i = 0; i < l->want_count; i++) {
         if (l->wants[i].into.bytes > 0)

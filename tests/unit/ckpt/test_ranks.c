@@ -196,6 +196,8 @@ START_TEST(a_missing_rank_is_named)
     ck_assert_int_eq(load_alone(&got, NULL), CKPT_OK);
     ck_assert_int_eq(got.step, 1);
     ck_assert_int_eq(count_entries(".s"), 0);
+    save_some(2, 1, 0x4); /* it comes late, and learns that the others have given up */
+    ck_assert_int_eq(save_codes[2], CKPT_ETIMEDOUT);
     save_all(3, 1);
     ck_assert_int_eq(load_alone(&got, NULL), CKPT_OK);
     ck_assert_int_eq(got.step, 3);
@@ -231,6 +233,40 @@ START_TEST(abort_is_told_at_once)
         ck_assert_msg(strstr(err.text, "loss is not a number") != NULL, "%s", err.text);
     }
     save_all(3, 1);
+}
+END_TEST
+
+static void loaded(void *ctx, const ckpt_error *result)
+{
+    struct parallel_load *p = ctx;
+    p->done = 1;
+    p->result = *result;
+}
+
+/* Rank 1 cannot use what was opened: the others, who have started, learn it at once. */
+START_TEST(a_load_that_is_given_up)
+{
+    static const int32_t codes[] = {CKPT_ECANCELED, CKPT_EUNREADABLE};
+    static const int32_t seen[] = {CKPT_EPEER, CKPT_EUNREADABLE};
+    struct parallel_load loads[MAX_RANKS];
+    open_world(3, 30000);
+    save_all(1, 1);
+    open_loads(loads);
+    ckpt_load_abort(loads[1].load, codes[_i], "the model has another shape");
+    for (int r = 0; r < 3; r += 2) {
+        loads[r].done = 0;
+        ck_assert_int_eq(ckpt_load_start(loads[r].load, loaded, &loads[r], NULL), CKPT_OK);
+    }
+    for (int r = 0; r < 3; r += 2) {
+        while (!loads[r].done)
+            ck_assert_int_gt(ckpt_wait(ranks[r], 10000), 0);
+        ck_assert_int_eq(loads[r].result.code, seen[_i]);
+        ck_assert_msg(strstr(loads[r].result.text, "rank 1") != NULL &&
+                          strstr(loads[r].result.text, "another shape") != NULL,
+                      "%s", loads[r].result.text);
+        ck_assert_int_eq(ckpt_load_close(loads[r].load), CKPT_OK);
+    }
+    save_all(2, 1);
 }
 END_TEST
 
@@ -329,6 +365,7 @@ Suite *suite(void)
     tcase_add_test(t, a_missing_rank_is_named);
     tcase_add_test(t, steps_that_differ_are_refused);
     tcase_add_test(t, abort_is_told_at_once);
+    tcase_add_loop_test(t, a_load_that_is_given_up, 0, 2);
     tcase_add_test(t, one_full_disk_fails_all);
     tcase_add_test(t, a_second_writer_of_the_step);
     tcase_add_test(t, generations_that_differ_are_refused);

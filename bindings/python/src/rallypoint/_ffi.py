@@ -240,6 +240,7 @@ CKPT_FUNCTIONS = {
     "ckpt_load_note": (c_int, [_handle, c_int32, POINTER(c_void_p), POINTER(c_size_t)]),
     "ckpt_load_get": (c_int, [_handle, c_int32, POINTER(ckpt_tensor), _err]),
     "ckpt_load_start": (c_int, [_handle, ckpt_loaded_fn, c_void_p, _err]),
+    "ckpt_load_abort": (None, [_handle, c_int32, c_char_p]),
     "ckpt_load_close": (c_int, [_handle]),
     "ckpt_group_board": (
         c_int,

@@ -331,6 +331,14 @@ class Handle:
             raise
         return operation
 
+    def abort_load(self, load: int, error: BaseException) -> None:
+        """Gives up a load that was not started; the other ranks learn of it."""
+        unreadable = isinstance(error, errors.Unreadable)
+        code = errors.CKPT_CODE["EUNREADABLE" if unreadable else "ECANCELED"]
+        if self._pointer is not None:
+            self._aborting = True
+            self._lib.ckpt_load_abort(load, code, str(error).encode(errors="replace"))
+
     def close_load(self, load: int) -> None:
         if self._pointer is not None:  # else ckpt_close has freed it
             self._lib.ckpt_load_close(load)

@@ -76,18 +76,30 @@ def load(handle: Handle, step: Optional[int], into: Any) -> Checkpoint:
                 raise
             raise errors.from_ckpt(errors.CKPT_CODE["EUNREADABLE"],
                                    f"{skipped[0]}; and no older checkpoint can be read") from error
+        info = _info(handle, found, skipped)
         try:
-            info = _info(handle, found, skipped)
             return _read_checkpoint(handle, found, info, into)
-        except (errors.Unreadable, errors.PeerFailed) as error:
+        except errors.Unreadable as error:
             _log.warning("skip checkpoint %s and look for an older one: %s", info["path"], error)
             skipped.append(f"{info['path']}: {error}")
             older_than = (info["generation"], info["sequence"])
-        finally:
-            handle.close_load(found)
 
 
 def _read_checkpoint(handle: Handle, load: int, info: dict, into: Any) -> Checkpoint:
+    """Consumes load."""
+    try:
+        plan, state, local = _plan(handle, load, info, into)
+    except BaseException as error:
+        handle.abort_load(load, error)  # the other ranks may be reading already
+        raise
+    try:
+        read(handle, load, plan)
+        return Checkpoint(**info, state=state.value(), local=local.value() if local else None)
+    finally:
+        handle.close_load(load)
+
+
+def _plan(handle: Handle, load: int, info: dict, into: Any) -> tuple:
     note = _note(handle, load, 0, info)
     plan = _Plan(handle, load)
     state = plan.add(0, note.get("state"), "state", into)
@@ -98,8 +110,7 @@ def _read_checkpoint(handle: Handle, load: int, info: dict, into: Any) -> Checkp
     elif note.get("local") is not None:
         _log.warning("%s was saved by %d ranks and is loaded by %d: what each rank saved as its "
                      "own (local) is left out", info["path"], info["world_size"], handle.world_size)
-    read(handle, load, plan)
-    return Checkpoint(**info, state=state.value(), local=local.value() if local else None)
+    return plan, state, local
 
 
 class _Plan:
