@@ -221,8 +221,8 @@ static void nothing_left(struct ckpt_load *l, ckpt_error *ret)
         ckpt__fail(ret, CKPT_ENONE, "%s holds no checkpoint%s%s", l->c->root, which,
                    l->opt.has_older_than ? " older than the one that was given" : "");
     else
-        ckpt__fail(ret, CKPT_EUNREADABLE,
-                   "%s: none of %d checkpoints%s can be read; the newest: %s", l->c->root,
+        /* The text of the newest has the path: a second one would crowd out its reason. */
+        ckpt__fail(ret, CKPT_EUNREADABLE, "none of %d checkpoints%s can be read; the newest: %s",
                    count_bad(l, 0), which, l->newest_bad.text);
 }
 
