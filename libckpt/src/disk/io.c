@@ -12,6 +12,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -98,8 +99,8 @@ int ckpt__req_error(const struct ckpt__req *r, ckpt_error *err)
     if (r->io.op == CKPT__RENAME)
         return ckpt__fail_sys(err, sys_errno, "%s %s to %s", r->what, r->path, r->io.path2);
     if (r->what == ckpt__op_name(CKPT__WRITE) || r->what == ckpt__op_name(CKPT__READ))
-        return ckpt__fail_sys(err, sys_errno, "%s %s at byte %llu", r->what, r->path,
-                              (unsigned long long)(r->off + r->high));
+        return ckpt__fail_sys(err, sys_errno, "%s %s at byte %" PRIu64, r->what, r->path,
+                              r->off + r->high);
     return ckpt__fail_sys(err, sys_errno, "%s %s", r->what, r->path);
 }
 
@@ -134,6 +135,7 @@ static void resume(struct ckpt__req *r)
 {
     uint64_t began = r->io.off - r->off;
     if (r->direct) {
+        assert(r->file != NULL);
         uint64_t aligned = r->at & ~(uint64_t)(r->file->align - 1);
         if (aligned == r->at || aligned > began)
             r->at = aligned;

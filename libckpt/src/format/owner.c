@@ -15,7 +15,7 @@
 
 void ckpt__hex(const struct ckpt__digest *d, char hex[33])
 {
-    for (int i = 0; i < 16; i++)
+    for (size_t i = 0; i < 16; i++)
         snprintf(hex + 2 * i, 3, "%02x", d->b[i]);
 }
 
@@ -41,8 +41,9 @@ static uint64_t start_time_of(int64_t pid, char *state)
     snprintf(path, sizeof path, "/proc/%" PRId64 "/stat", pid);
     read_text(path, text, sizeof text);
     const char *p = strrchr(text, ')');
+    static const char unknown = '?';
     if (state != NULL)
-        *state = p != NULL && p[1] == ' ' ? p[2] : '?';
+        *state = p != NULL && p[1] == ' ' ? p[2] : unknown;
     for (int field = 2; p != NULL && field < 22; field++)
         p = strchr(p + 1, ' ');
     return p != NULL ? strtoull(p + 1, NULL, 10) : 0;

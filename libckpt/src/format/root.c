@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define EXPIRED_SECONDS (24 * 3600)
+#define EXPIRED_SECONDS 86400
 
 void ckpt__step_name(char name[CKPT__NAME_BYTES], int64_t step, uint64_t sequence)
 {
@@ -115,7 +115,7 @@ static ssize_t read_small(int dir, const char *name, char *buf, size_t cap, stru
 static void read_claim(int dir, const char *name, struct ckpt__claim *claim)
 {
     char text[CKPT__OWNER_TEXT_BYTES];
-    struct stat st, root;
+    struct stat st = {0}, root;
     ssize_t n = read_small(dir, name, text, sizeof text, &st);
     claim->known = n > 0 && ckpt__owner_parse(&claim->owner, text, (size_t)n) == CKPT_OK;
     /* The root's own time moves with every entry made in it: that is the file system's clock. */

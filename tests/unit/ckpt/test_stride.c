@@ -197,8 +197,8 @@ static struct ckpt__entry random_view(int64_t *shape, int64_t *strides)
 
 START_TEST(random_views)
 {
-    int64_t shape[6];
-    int64_t strides[6];
+    int64_t shape[6] = {0};
+    int64_t strides[6] = {0};
     fill();
     for (int i = 0; i < 1500; i++) {
         struct ckpt__entry e = random_view(shape, strides);
