@@ -41,9 +41,8 @@ static uint64_t start_time_of(int64_t pid, char *state)
     snprintf(path, sizeof path, "/proc/%" PRId64 "/stat", pid);
     read_text(path, text, sizeof text);
     const char *p = strrchr(text, ')');
-    static const char unknown = '?';
     if (state != NULL)
-        *state = p != NULL && p[1] == ' ' ? p[2] : unknown;
+        *state = p != NULL && p[1] == ' ' ? p[2] : '?';
     for (int field = 2; p != NULL && field < 22; field++)
         p = strchr(p + 1, ' ');
     return p != NULL ? strtoull(p + 1, NULL, 10) : 0;
