@@ -3,7 +3,7 @@
 
 #include "layout.h"
 
-int main(void)
+static void of_handles(void)
 {
     STRUCT(ckpt_error);
     FIELD(ckpt_error, code);
@@ -38,6 +38,10 @@ int main(void)
     FIELD(ckpt_tensor, global_shape);
     FIELD(ckpt_tensor, offset);
     FIELD(ckpt_tensor, data);
+}
+
+static void of_saves_and_loads(void)
+{
     STRUCT(ckpt_saved);
     FIELD(ckpt_saved, step);
     FIELD(ckpt_saved, sequence);
@@ -87,5 +91,11 @@ int main(void)
     FIELD(ckpt_board, get);
     FIELD(ckpt_board, del);
     FIELD(ckpt_board, close);
+}
+
+int main(void)
+{
+    of_handles();
+    of_saves_and_loads();
     return 0;
 }
