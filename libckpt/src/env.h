@@ -24,7 +24,8 @@ void ckpt__env_init(struct ckpt__env *env, const ckpt_allocator *a);
 /* len 0 gives a valid pointer; NULL means out of memory. */
 void *ckpt__alloc(const struct ckpt__env *env, size_t len);
 void *ckpt__alloc_zero(const struct ckpt__env *env, size_t len);
-void *ckpt__alloc_array(const struct ckpt__env *env, size_t count, size_t item); /* overflow: NULL */
+void *ckpt__alloc_array(const struct ckpt__env *env, size_t count,
+                        size_t item); /* overflow: NULL */
 void *ckpt__alloc_aligned(const struct ckpt__env *env, size_t len, size_t align);
 char *ckpt__strdup(const struct ckpt__env *env, const char *s);
 void ckpt__free(const struct ckpt__env *env, void *p);
