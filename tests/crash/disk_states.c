@@ -239,9 +239,13 @@ static bool kind_of(const struct reading *r, const struct fake_event *e, enum ki
     default:
         ck_abort_msg("an operation that the model does not know: %s", ckpt__op_name(e->op));
     }
-    if (e->op == CKPT__OPEN &&
-        ((e->flags & O_CREAT) == 0 || find(&r->dirs[parent_of(r, e->path, &name)], name) >= 0))
-        return false;
+    if (e->op == CKPT__OPEN) {
+        if ((e->flags & O_CREAT) == 0)
+            return false;
+        const struct dir *parent = &r->dirs[parent_of(r, e->path, &name)];
+        if (find(parent, name) >= 0)
+            return false;
+    }
     return *kind < LINK || e->result >= 0; /* a name that was refused changed nothing */
 }
 
