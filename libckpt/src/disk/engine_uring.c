@@ -51,7 +51,6 @@ struct uring_engine {
     struct ckpt__ios prepared; /* in the order of the submission ring */
     struct ckpt__ios finished; /* ended without the ring */
     uint64_t outstanding;      /* submitted, done has not run */
-    bool reaping;
     bool refused; /* the kernel takes no more submissions: plain system calls from here on */
     bool supported[CKPT__OP_COUNT];
     uint8_t *pool; /* registered memory, or NULL */
@@ -313,19 +312,21 @@ static void uring_submit(struct ckpt__engine *e, struct ckpt__io *io)
     struct uring_engine *u = self(e);
     u->outstanding++;
     ckpt__ios_push(&u->queued, io);
-    if (!u->reaping) /* else one system call starts all, at the end of reap */
-        start(u);
+    start(u);
 }
 
+/* At most what is there now: ios that done starts may complete at once, without an end. */
 static int reap_ring(struct uring_engine *u)
 {
     struct io_uring_cqe *cqe;
     int count = 0;
-    while (io_uring_peek_cqe(&u->ring, &cqe) == 0) {
+    for (unsigned left = io_uring_cq_ready(&u->ring);
+         left > 0 && io_uring_peek_cqe(&u->ring, &cqe) == 0; left--) {
         struct ckpt__io *io = io_uring_cqe_get_data(cqe);
         io->result = cqe->res;
         io_uring_cqe_seen(&u->ring, cqe);
         u->in_flight--;
+        start(u); /* what waits; done may take long, and the device would idle */
         io->done(io);
         count++;
     }
@@ -336,11 +337,9 @@ static int uring_reap(struct ckpt__engine *e)
 {
     struct uring_engine *u = self(e);
     ckpt__event_drain(u->event); /* before looking: what comes later sets it again */
-    u->reaping = true;
     struct ckpt__ios done = u->finished;
     u->finished = (struct ckpt__ios){NULL, NULL};
     int count = ckpt__ios_finish(done) + reap_ring(u);
-    u->reaping = false;
     u->outstanding -= (uint64_t)count;
     start(u);
     return count;
