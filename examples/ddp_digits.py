@@ -1,6 +1,7 @@
-"""Handwritten digits with DistributedDataParallel; survives losing nodes.
+r"""Handwritten digits with DistributedDataParallel; survives losing nodes.
 
-    torchrun --nnodes=1:2 --nproc-per-node=1 --max-restarts=10 ... examples/ddp_digits.py --root /shared/ckpt
+    torchrun --nnodes=1:2 --nproc-per-node=1 --max-restarts=10 ... \
+        examples/ddp_digits.py --root /shared/ckpt
 
 Every rank cuts its slice out of the same global batch and the same global dropout mask, so the
 course of the training does not depend on the world size beyond float rounding. Model, optimizer,
@@ -82,6 +83,19 @@ def digest(model):
     return h.hexdigest()
 
 
+def resume(ck, net, optimizer, scheduler, rng):
+    """Takes over the newest commit; returns its step, 0 for a fresh run."""
+    try:
+        saved = ck.load()
+    except NotFound:  # a checkpoint that is there but unreadable is another error
+        return 0
+    net.load_state_dict(saved.state["model"])
+    optimizer.load_state_dict(saved.state["optimizer"])
+    scheduler.load_state_dict(saved.state["scheduler"])
+    rng.set_state(saved.state["rng"])
+    return saved.step
+
+
 def parse_args():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--root", required=True, help="directory of the checkpoints, seen by all nodes")
@@ -103,7 +117,7 @@ def main():
     args = parse_args()
     torch.manual_seed(args.seed)
     torch.use_deterministic_algorithms(True)
-    torch.set_default_dtype(torch.float64)
+    torch.set_default_dtype(torch.float64)  # another world size then changes losses by 1e-14 only
     torch.set_num_threads(1)
     dist.init_process_group("gloo", timeout=timedelta(seconds=30))
     rank, world = dist.get_rank(), dist.get_world_size()
@@ -126,16 +140,7 @@ def main():
                 "scheduler": scheduler.state_dict(), "rng": rng.get_state()}
 
     with Checkpointer(args.root) as ck:  # all ranks together, through torch.distributed
-        step = 0
-        try:
-            saved = ck.load()
-            net.load_state_dict(saved.state["model"])
-            optimizer.load_state_dict(saved.state["optimizer"])
-            scheduler.load_state_dict(saved.state["scheduler"])
-            rng.set_state(saved.state["rng"])
-            step = saved.step
-        except NotFound:
-            pass  # a fresh run; a checkpoint that is there but unreadable is another error
+        step = resume(ck, net, optimizer, scheduler, rng)
         metrics.write(event="start", step=step, world=world, store_host=os.environ["MASTER_ADDR"])
 
         per_epoch = len(y) // args.batch

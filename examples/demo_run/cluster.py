@@ -1,4 +1,4 @@
-"""The cluster of the demo: one rdzvd, nodes that are torchrun agents, and the metrics they write."""
+"""The cluster of the demo: one rdzvd, and nodes that are torchrun agents with their metrics."""
 import json
 import os
 import re

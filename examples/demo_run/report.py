@@ -43,9 +43,10 @@ def run_record(scene):
 def loss_records(scene):
     records = []
     for k in scene.kills:
-        store = ", the host of the workers' store" if k.hosted_store else ""
+        plural = "nodes" if " and " in k.nodes else "node"
+        store = " (host of the workers' store)" if k.hosted_store and plural == "node" else ""
         records.append({"scene": scene.title, "at": k.at - scene.begun,
-                        "what": f"SIGKILL of node {k.nodes}{store}", "noticed": k.noticed,
+                        "what": f"{plural} {k.nodes} killed{store}", "noticed": k.noticed,
                         "first_step": k.first_step, "world_after": k.world_after,
                         "last_step": k.last_step, "resumed_step": k.resumed_step, "lost": k.lost})
     for r in scene.rejoins:
@@ -109,16 +110,15 @@ def table(head, rows):
 def show(result, colour):
     print("\nWhat happened (seconds from the kill or the start of the node)\n")
     print(table(
-        ["event", "noticed", "training again", "world size", "last step", "resumed from", "lost"],
+        ["event", "noticed", "training", "nodes", "last step", "resumed", "lost"],
         [[e["what"], "-" if e["noticed"] is None else f"{e['noticed']:.2f} s",
           f"{e['first_step']:.1f} s", e["world_after"], e["last_step"], e["resumed_step"],
           e["lost"]] for e in result["events"]]))
     print("\nHow it ended\n")
     print(table(
-        ["run", "seconds", "final loss", "accuracy", "weights", "checkpoints", "copied", "committed",
-         "rate"],
-        [[r["title"], f"{r['seconds']:.0f}", f"{r['final_loss']:.6f}", f"{r['accuracy']:.4f}",
-          r["digest"][:12], f"{r['checkpoints']} x {r['checkpoint_bytes'] / 1e6:.2f} MB",
+        ["run", "loss", "accuracy", "weights", "checkpoints", "copied", "committed", "rate"],
+        [[r["title"], f"{r['final_loss']:.6f}", f"{r['accuracy']:.4f}",
+          r["digest"][:8], f"{r['checkpoints']} x {r['checkpoint_bytes'] / 1e6:.2f} MB",
           f"{r['checkpoint_copied_seconds'] * 1e3:.1f} ms",
           f"{r['checkpoint_seconds'] * 1e3:.1f} ms",
           f"{r['checkpoint_bytes_per_second'] / 1e6:.0f} MB/s"] for r in result["runs"]]))

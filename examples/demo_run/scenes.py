@@ -82,7 +82,8 @@ def kill(run, agents, nodes, what, say):
     record = Kill(what, " and ".join(nodes), time.time(), hosted)
     for node in nodes:
         agents.pop(node).kill_tree()
-    say(f"SIGKILL to every process of node {record.nodes} at step {last_step(run.read())}"
+    plural = "nodes" if len(nodes) > 1 else "node"
+    say(f"SIGKILL to every process of {plural} {record.nodes} at step {last_step(run.read())}"
         f"{' (it served the store of the workers)' if hosted else ''}")
     return record, watched
 
@@ -139,7 +140,7 @@ def finish(scene, agents, say):
 
 def elastic(run, every, say):
     """Scene 1: lose the one node, get it back, lose the other, get it back."""
-    scene = Scene("Scene 1: nodes come and go (1 or 2)", run, time.time())
+    scene = Scene("Scene 1: nodes come and go", run, time.time())
     agents = {node: run.start_node(node) for node in "AB"}
     say("nodes A and B start")
     train_until(run, 0, 4 * every, 2, mid_interval_of=every)
