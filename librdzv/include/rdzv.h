@@ -53,7 +53,11 @@ RDZV_API int32_t rdzv_version(void);
     X(EADDRNOTAVAIL, -8, "address is not one of this machine")                                     \
     X(EACCES, -9, "permission denied")                                                             \
     X(ENOTSUP, -10, "not available in this mode or build")                                         \
-    X(EIO, -11, "system call failed")
+    X(EIO, -11, "system call failed")                                                              \
+    X(ENOTSTORE, -12, "the peer is not a c10d store")                                              \
+    X(ECONN, -13, "the connection is lost, or was closed by the peer")                             \
+    X(ENOENT, -14, "no such key, or the queue is empty")                                           \
+    X(ELIMIT, -15, "a limit of the options is exceeded")
 
 enum {
 #define RDZV_ERROR_ENUM(name, value, text) RDZV_##name = (value),

@@ -3,7 +3,6 @@
  */
 #include "error.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 
 int32_t rdzv_version(void)
@@ -24,15 +23,21 @@ const char *rdzv_strerror(int code)
     }
 }
 
-int rdzv__fail(rdzv_error *err, int code, int sys_errno, const char *format, ...)
+int rdzv__vfail(rdzv_error *err, int code, int sys_errno, const char *format, va_list args)
 {
     if (err == NULL)
         return code;
     err->code = code;
     err->sys_errno = sys_errno;
+    vsnprintf(err->text, sizeof err->text, format, args);
+    return code;
+}
+
+int rdzv__fail(rdzv_error *err, int code, int sys_errno, const char *format, ...)
+{
     va_list args;
     va_start(args, format);
-    vsnprintf(err->text, sizeof err->text, format, args);
+    rdzv__vfail(err, code, sys_errno, format, args);
     va_end(args);
     return code;
 }

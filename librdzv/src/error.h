@@ -4,8 +4,12 @@
 
 #include "rdzv.h"
 
+#include <stdarg.h>
+
 /* Returns `code`, so that a failing function can end with it. `err` may be NULL. */
 __attribute__((format(printf, 4, 5))) int rdzv__fail(rdzv_error *err, int code, int sys_errno,
                                                      const char *format, ...);
+__attribute__((format(printf, 4, 0))) int rdzv__vfail(rdzv_error *err, int code, int sys_errno,
+                                                      const char *format, va_list args);
 
 #endif

@@ -1,5 +1,5 @@
-/* layout_rdzv.c: the structs of rdzv.h that a caller in another language must mirror. */
-#include "rdzv.h"
+/* layout_rdzv.c: the structs of librdzv's headers that a caller in another language must mirror. */
+#include "rdzv_client.h"
 
 #include "layout.h"
 
@@ -38,5 +38,32 @@ int main(void)
     FIELD(rdzv_server_stats, keys);
     FIELD(rdzv_server_stats, store_bytes);
     FIELD(rdzv_server_stats, waiting);
+    STRUCT(rdzv_bytes);
+    FIELD(rdzv_bytes, data);
+    FIELD(rdzv_bytes, len_bytes);
+    STRUCT(rdzv_reply);
+    FIELD(rdzv_reply, number);
+    FIELD(rdzv_reply, values);
+    FIELD(rdzv_reply, count);
+    STRUCT(rdzv_client_options);
+    FIELD(rdzv_client_options, size);
+    FIELD(rdzv_client_options, drive);
+    FIELD(rdzv_client_options, dialect);
+    FIELD(rdzv_client_options, loop);
+    FIELD(rdzv_client_options, host);
+    FIELD(rdzv_client_options, port);
+    FIELD(rdzv_client_options, flags);
+    FIELD(rdzv_client_options, connect_timeout_ms);
+    FIELD(rdzv_client_options, hello_timeout_ms);
+    FIELD(rdzv_client_options, timeout_ms);
+    FIELD(rdzv_client_options, reply_timeout_ms);
+    FIELD(rdzv_client_options, max_key_bytes);
+    FIELD(rdzv_client_options, max_value_bytes);
+    FIELD(rdzv_client_options, max_request_keys);
+    FIELD(rdzv_client_options, max_reply_bytes);
+    FIELD(rdzv_client_options, max_pending_bytes);
+    FIELD(rdzv_client_options, allocator);
+    FIELD(rdzv_client_options, log);
+    FIELD(rdzv_client_options, log_ctx);
     return 0;
 }

@@ -1,8 +1,9 @@
 #!/bin/sh
-# symbols.sh LIBRARY HEADER REVIEWED COMPILER: what the shared library exports, what the public header
-# declares, and the reviewed list are one and the same.
+# symbols.sh LIBRARY REVIEWED COMPILER HEADER...: what the shared library exports, what its public
+# headers declare, and the reviewed list are one and the same.
 set -eu
-library=$1 header=$2 reviewed=$3 compiler=$4
+library=$1 reviewed=$2 compiler=$3
+shift 3
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export LC_ALL=C
@@ -12,13 +13,16 @@ nm -D --defined-only "$library" | awk '$2 != "A" { sub(/@.*/, "", $3); print $3 
     >"$work/exported"
 
 # The public functions are those with default visibility; their name stands before the first "(".
-"$compiler" -E -P "$header" | tr '\n' ' ' | tr ';{}' '\n\n\n' |
+for header; do
+    echo "#include \"$header\""
+done >"$work/all.c"
+"$compiler" -E -P "$work/all.c" | tr '\n' ' ' | tr ';{}' '\n\n\n' |
     sed -nE 's/.*__attribute__\(\(visibility\("default"\)\)\) *//p' |
     sed -E 's/^[^(]*[ *]([a-z0-9_]+) ?\(.*/\1/' | sort -u >"$work/declared"
 
 status=0
 diff -u "$reviewed" "$work/declared" || {
-    echo "$header declares other functions than $reviewed lists: review, then update the list"
+    echo "the headers declare other functions than $reviewed lists: review, then update the list"
     status=1
 }
 diff -u "$reviewed" "$work/exported" || {

@@ -13,19 +13,21 @@ from conftest import TOP
 from rallypoint import _ffi
 
 HEADERS = {
-    "ckpt": TOP / "libckpt" / "include" / "ckpt.h",
-    "rdzv": TOP / "librdzv" / "include" / "rdzv.h",
+    "ckpt": [TOP / "libckpt" / "include" / "ckpt.h"],
+    "rdzv": [TOP / "librdzv" / "include" / name for name in ("rdzv.h", "rdzv_client.h")],
 }
 FUNCTIONS = {"ckpt": _ffi.CKPT_FUNCTIONS, "rdzv": _ffi.RDZV_FUNCTIONS}
 STRUCTS = {
     "ckpt": ["ckpt_error", "ckpt_allocator", "ckpt_blob", "ckpt_group", "ckpt_board",
              "ckpt_options", "ckpt_tensor", "ckpt_saved", "ckpt_load_options", "ckpt_info"],
-    "rdzv": ["rdzv_error", "rdzv_allocator", "rdzv_server_options", "rdzv_server_stats"],
+    "rdzv": ["rdzv_error", "rdzv_allocator", "rdzv_server_options", "rdzv_server_stats",
+             "rdzv_bytes", "rdzv_client_options", "rdzv_reply"],
 }
 
 
 def header(product):
-    return re.sub(r"/\*.*?\*/", " ", HEADERS[product].read_text(), flags=re.S)
+    text = "".join(path.read_text() for path in HEADERS[product])
+    return re.sub(r"/\*.*?\*/", " ", text, flags=re.S)
 
 
 @pytest.mark.parametrize("product", ["ckpt", "rdzv"])
@@ -77,7 +79,8 @@ def test_struct_layout_is_the_compilers(product, tmp_path):
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         pytest.skip("no C compiler")
-    lines = [f'#include "{HEADERS[product]}"', "#include <stdio.h>", "int main(void) {"]
+    lines = [f'#include "{path}"' for path in HEADERS[product]]
+    lines += ["#include <stdio.h>", "int main(void) {"]
     for struct in STRUCTS[product]:
         lines.append(f'printf("{struct} %zu\\n", sizeof({struct}));')
         for field, *_ in getattr(_ffi, struct)._fields_:

@@ -5,9 +5,8 @@
  */
 #include "error.h"
 #include "uv/server.h"
+#include "uv/thread.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <string.h>
 
 void rdzv__loop_publish(struct rdzv_server *s)
@@ -146,12 +145,7 @@ int rdzv__thread_start(struct rdzv_server *s, rdzv_error *err)
         return rdzv__fail(err, RDZV_EIO, -result, "listening in the event loop: %s",
                           uv_strerror(result));
     }
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&s->thread, NULL, run_loop, s);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int error = rdzv__thread_create(&s->thread, run_loop, s);
     if (error == 0)
         return RDZV_OK;
     unwind(s);

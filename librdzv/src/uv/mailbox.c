@@ -5,6 +5,8 @@
  */
 #include "uv/mailbox.h"
 
+#include "container.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -31,7 +33,7 @@ void rdzv__mailbox_free(struct rdzv__mailbox *m)
         struct rdzv__letter *letter = m->first;
         m->first = letter->next;
         if (letter->call == NULL)
-            rdzv__free(m->allocator, letter);
+            rdzv__free(m->allocator, CONTAINER_OF(letter, struct rdzv__line, letter));
     }
     pthread_mutex_destroy(&m->lock);
     close(m->fd);
@@ -65,21 +67,21 @@ void rdzv__mailbox_log(struct rdzv__mailbox *m, int level, const char *line)
     if (m->log == NULL)
         return;
     size_t len = strlen(line) + 1;
-    struct rdzv__letter *letter = rdzv__alloc(m->allocator, sizeof *letter + len);
+    struct rdzv__line *copy = rdzv__alloc(m->allocator, sizeof *copy + len);
     pthread_mutex_lock(&m->lock);
-    int room = letter != NULL && m->lines < MAX_LINES;
+    int room = copy != NULL && m->lines < MAX_LINES;
     if (room) {
-        letter->call = NULL;
-        letter->level = level;
-        memcpy(letter->line, line, len);
-        append(m, letter);
+        copy->letter.call = NULL;
+        copy->level = level;
+        memcpy(copy->text, line, len);
+        append(m, &copy->letter);
         m->lines++;
     } else {
         m->dropped++;
     }
     pthread_mutex_unlock(&m->lock);
     if (!room)
-        rdzv__free(m->allocator, letter);
+        rdzv__free(m->allocator, copy);
     ring(m);
 }
 
@@ -102,15 +104,16 @@ int rdzv__mailbox_deliver(struct rdzv__mailbox *m)
         if (letter->call != NULL) {
             letter->call(letter->ctx);
         } else {
-            m->log(m->log_ctx, letter->level, letter->line);
-            rdzv__free(m->allocator, letter);
+            struct rdzv__line *line = CONTAINER_OF(letter, struct rdzv__line, letter);
+            m->log(m->log_ctx, line->level, line->text);
+            rdzv__free(m->allocator, line);
         }
         letter = next;
         count++;
     }
     if (dropped > 0) {
         char line[96];
-        snprintf(line, sizeof line, "%llu log lines were dropped: rdzv_server_dispatch came late",
+        snprintf(line, sizeof line, "%llu log lines were dropped: the owner dispatched too late",
                  (unsigned long long)dropped);
         m->log(m->log_ctx, RDZV_LOG_WARN, line);
         count++;

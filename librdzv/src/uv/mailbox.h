@@ -1,5 +1,5 @@
 /*
- * mailbox.h: what the server's own thread has to tell its owner: log lines and finished operations,
+ * mailbox.h: what a handle's own thread has to tell its owner: log lines and finished operations,
  * announced by a descriptor and delivered on the owner's thread.
  */
 #ifndef RDZV_UV_MAILBOX_H
@@ -11,10 +11,15 @@
 
 struct rdzv__letter {
     struct rdzv__letter *next;
-    rdzv_closed_fn call; /* NULL: a log line */
+    rdzv_closed_fn call; /* NULL: it is the letter of a struct rdzv__line */
     void *ctx;
+};
+
+/* A log line; the mailbox owns its memory. */
+struct rdzv__line {
+    struct rdzv__letter letter;
     int level;
-    char line[]; /* only of log lines, which own their letter's memory */
+    char text[];
 };
 
 struct rdzv__mailbox {

@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const allowed[] = {"<assert.h>",  "<stddef.h>", "<stdint.h>",  "<string.h>",
-                                      "<xxhash.h>",  "<uthash.h>", "\"alloc.h\"", "\"bytes.h\"",
-                                      "\"queue.h\"", "\"core/"};
+static const char *const allowed[] = {
+    "<assert.h>",  "<stddef.h>",  "<stdint.h>",  "<string.h>", "<xxhash.h>",  "<uthash.h>",
+    "\"alloc.h\"", "\"bytes.h\"", "\"queue.h\"", "\"core/",    "\"error.h\"", "\"rdzv_client.h\""};
 
 /* As whole words followed by a parenthesis. */
 static const char *const forbidden[] = {

@@ -251,7 +251,7 @@ CKPT_FUNCTIONS = {
 
 
 # ---------------------------------------------------------------------------------------------
-# Structs and callbacks of rdzv.h
+# Structs and callbacks of rdzv.h and rdzv_client.h
 
 
 class rdzv_error(Structure):
@@ -303,6 +303,43 @@ class rdzv_server_stats(Structure):
     ]
 
 
+class rdzv_bytes(Structure):
+    _fields_ = [("data", c_void_p), ("len_bytes", c_size_t)]
+
+
+class rdzv_reply(Structure):
+    _fields_ = [("number", c_int64), ("values", POINTER(rdzv_bytes)), ("count", c_size_t)]
+
+
+class rdzv_client_options(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("drive", c_uint32),
+        ("dialect", c_uint32),
+        ("loop", c_void_p),
+        ("host", c_char_p),
+        ("port", c_uint16),
+        ("flags", c_uint16),
+        ("connect_timeout_ms", c_int32),
+        ("hello_timeout_ms", c_int32),
+        ("timeout_ms", c_int32),
+        ("reply_timeout_ms", c_int32),
+        ("max_key_bytes", c_uint64),
+        ("max_value_bytes", c_uint64),
+        ("max_request_keys", c_uint64),
+        ("max_reply_bytes", c_uint64),
+        ("max_pending_bytes", c_uint64),
+        ("allocator", POINTER(rdzv_allocator)),
+        ("log", rdzv_log_fn),
+        ("log_ctx", c_void_p),
+    ]
+
+
+rdzv_reply_fn = CFUNCTYPE(None, c_void_p, POINTER(rdzv_reply), POINTER(rdzv_error))
+
+_keys = POINTER(rdzv_bytes)
+_how = [c_int32, rdzv_reply_fn, c_void_p, POINTER(rdzv_error)]  # the last four of every call
+
 RDZV_FUNCTIONS = {
     "rdzv_version": (c_int32, []),
     "rdzv_strerror": (c_char_p, [c_int]),
@@ -315,6 +352,30 @@ RDZV_FUNCTIONS = {
     "rdzv_server_dispatch": (c_int, [_handle]),
     "rdzv_server_wait": (c_int, [_handle, c_int]),
     "rdzv_server_close": (None, [_handle, rdzv_closed_fn, c_void_p]),
+    "rdzv_client_options_init": (None, [POINTER(rdzv_client_options), c_size_t]),
+    "rdzv_client_open": (c_int, [_ret, POINTER(rdzv_client_options), POINTER(rdzv_error)]),
+    "rdzv_client_fd": (c_int, [_handle]),
+    "rdzv_client_dispatch": (c_int, [_handle]),
+    "rdzv_client_wait": (c_int, [_handle, c_int]),
+    "rdzv_client_close": (None, [_handle, rdzv_closed_fn, c_void_p]),
+    "rdzv_client_set": (c_int64, [_handle, rdzv_bytes, rdzv_bytes, *_how]),
+    "rdzv_client_append": (c_int64, [_handle, rdzv_bytes, rdzv_bytes, *_how]),
+    "rdzv_client_multi_set": (c_int64, [_handle, _keys, _keys, c_size_t, *_how]),
+    "rdzv_client_queue_push": (c_int64, [_handle, rdzv_bytes, rdzv_bytes, *_how]),
+    "rdzv_client_flush": (c_int64, [_handle, *_how]),
+    "rdzv_client_get": (c_int64, [_handle, rdzv_bytes, *_how]),
+    "rdzv_client_multi_get": (c_int64, [_handle, _keys, c_size_t, *_how]),
+    "rdzv_client_wait_keys": (c_int64, [_handle, _keys, c_size_t, *_how]),
+    "rdzv_client_check": (c_int64, [_handle, _keys, c_size_t, *_how]),
+    "rdzv_client_add": (c_int64, [_handle, rdzv_bytes, c_int64, *_how]),
+    "rdzv_client_compare_set": (c_int64, [_handle, rdzv_bytes, rdzv_bytes, rdzv_bytes, *_how]),
+    "rdzv_client_delete_key": (c_int64, [_handle, rdzv_bytes, *_how]),
+    "rdzv_client_num_keys": (c_int64, [_handle, *_how]),
+    "rdzv_client_list_keys": (c_int64, [_handle, *_how]),
+    "rdzv_client_queue_pop": (c_int64, [_handle, rdzv_bytes, *_how]),
+    "rdzv_client_queue_len": (c_int64, [_handle, rdzv_bytes, *_how]),
+    "rdzv_client_barrier": (c_int64, [_handle, rdzv_bytes, c_int64, *_how]),
+    "rdzv_client_cancel": (c_int, [_handle, c_int64]),
 }
 
 

@@ -123,6 +123,24 @@ class AddressNotAvailable(Error, OSError):
     _errno_if_unknown = _errno.EADDRNOTAVAIL
 
 
+class NotAStore(Error):
+    """The peer is not a c10d store, or does not answer as one."""
+
+
+class ConnectionLost(Error, ConnectionError):
+    """The store is gone, and with it the answers that were due. Nothing reconnects by itself."""
+
+    _errno_if_unknown = _errno.ECONNRESET
+
+
+class NoSuchKey(Error, LookupError):
+    """The store has no such key now, or the queue is empty."""
+
+
+class LimitExceeded(Error, ValueError):
+    """A key, a value or an answer is longer than an option allows."""
+
+
 # name -> (value, text of the header, class)
 CKPT_ERRORS: dict[str, tuple[int, str, Optional[Type[Error]]]] = {
     "OK": (0, "success", None),
@@ -157,6 +175,10 @@ RDZV_ERRORS: dict[str, tuple[int, str, Optional[Type[Error]]]] = {
     "EACCES": (-9, "permission denied", AccessDenied),
     "ENOTSUP": (-10, "not available in this mode or build", NotSupported),
     "EIO": (-11, "system call failed", IOFailed),
+    "ENOTSTORE": (-12, "the peer is not a c10d store", NotAStore),
+    "ECONN": (-13, "the connection is lost, or was closed by the peer", ConnectionLost),
+    "ENOENT": (-14, "no such key, or the queue is empty", NoSuchKey),
+    "ELIMIT": (-15, "a limit of the options is exceeded", LimitExceeded),
 }
 
 

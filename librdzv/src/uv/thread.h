@@ -1,0 +1,20 @@
+/* thread.h: a handle's own thread. No signal handler of the embedding program ever runs on it. */
+#ifndef RDZV_UV_THREAD_H
+#define RDZV_UV_THREAD_H
+
+#include <pthread.h>
+#include <signal.h>
+
+/* All signals are blocked in the new thread. Returns 0 or an errno. */
+static inline int rdzv__thread_create(pthread_t *ret, void *(*run)(void *), void *arg)
+{
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(ret, NULL, run, arg);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
+#endif
