@@ -54,8 +54,8 @@ enum {
 enum {
     RDZV_CLIENT_RAW_KEYS = 1,  /* put no "/" in front of keys, which PyTorch's own clients do */
     RDZV_CLIENT_WAIT_FIRST = 2 /* never ask for a key before it is known to be there: two round
-                                  trips a get. PyTorch's older server (use_libuv=False) needs it,
-                                  is recognized at connect, and then gets it without this */
+                                  trips a get, which may see what was set after it. PyTorch's older
+                                  server (use_libuv=False) needs it; it is recognized at connect */
 };
 
 enum { RDZV_NO_WAIT = 0, RDZV_DEFAULT_TIMEOUT = -1 };

@@ -318,9 +318,10 @@ static void lacks_key(struct rdzv__client_core *core, struct rdzv__call *call, i
                call->stop == RDZV_ECANCELED ? "cancelled" : "not there before its deadline");
         return;
     }
-    call->poll_interval_ms = again ? 2 * call->poll_interval_ms : POLL_FIRST_MS;
-    if (call->poll_interval_ms > POLL_MOST_MS)
-        call->poll_interval_ms = POLL_MOST_MS;
+    uint32_t interval = again ? 2 * call->poll_interval_ms : 0;
+    if (interval < POLL_FIRST_MS)
+        interval = POLL_FIRST_MS;
+    call->poll_interval_ms = interval < POLL_MOST_MS ? interval : POLL_MOST_MS;
     call->poll_ms = core->now_ms + (again ? call->poll_interval_ms : 0);
     move(call, &core->waiting, RDZV__CALL_WAITING);
 }
