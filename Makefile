@@ -1,6 +1,6 @@
 # The front door: what a person types. The work is done by CMake, ctest, pytest and scripts/.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check check-full bench lint format clean
+.PHONY: help setup demo check check-full bench bench-store lint format clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -19,6 +19,9 @@ check-full: setup ## check, the other presets, slow tests and FUZZ_SECONDS=600 o
 
 bench: setup ## run tests/bench, one JSON line each
 	@scripts/bench.sh
+
+bench-store: setup ## the store beside PyTorch's own server; QUICK=1 takes less than two minutes
+	@tests/bench/store/run.sh
 
 lint: setup ## clang-tidy, clang-format, mandoc, shellcheck; LINT=--changed for your changes only
 	@scripts/lint.sh $(LINT)

@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { CONNECTS_AT_ONCE = 512, EVENTS = 256, PATIENCE_MS = 120000, MAGIC_BYTES = 5 };
+enum { EVENTS = 256, PATIENCE_MS = 120000, MAGIC_BYTES = 5 };
 enum { STEP_CONNECTING = 1, STEP_GREETED, STEP_READY };
 
 struct storm {
@@ -121,21 +121,36 @@ static void greet(struct storm *st, uint32_t i)
     }
 }
 
-static void start(struct storm *st, uint32_t i)
+static int new_socket(const struct options *opt, uint32_t i)
 {
-    const struct options *opt = st->opt;
-    struct client *c = &st->c[i];
-    memset(c, 0, sizeof *c);
-    c->fd = socket(opt->address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (c->fd < 0)
+    int fd = socket(opt->address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0)
         die("socket %u: %s", i, strerror(errno));
     if (opt->sources > 1)
-        bind_source(opt, c->fd, i);
-    if (connect(c->fd, (const struct sockaddr *)&opt->address, opt->address_len) != 0 &&
-        errno != EINPROGRESS)
-        give_up(st, i, "connect", errno);
-    else
-        greet(st, i);
+        bind_source(opt, fd, i);
+    return fd;
+}
+
+void open_clients(const struct options *opt, struct client *c, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        c[i] = (struct client){.fd = new_socket(opt, i)};
+}
+
+/* Connects some, then greets them: the server meets the connects as fast as one CPU can make them.
+ */
+static void start(struct storm *st, uint32_t first, uint32_t end)
+{
+    const struct options *opt = st->opt;
+    for (uint32_t i = first; i < end; i++) {
+        if (connect(st->c[i].fd, (const struct sockaddr *)&opt->address, opt->address_len) != 0 &&
+            errno != EINPROGRESS)
+            give_up(st, i, "connect", errno);
+    }
+    for (uint32_t i = first; i < end; i++) {
+        if (st->c[i].fd >= 0)
+            greet(st, i);
+    }
 }
 
 static void take_reply(struct storm *st, uint32_t i)
@@ -165,8 +180,12 @@ uint32_t connect_clients(const struct options *opt, int epoll, struct client *c,
     struct storm st = {.opt = opt, .c = c, .epoll = epoll};
     uint32_t started = 0;
     while (st.ready + st.failed < n) {
-        while (started < n && started - st.ready - st.failed < CONNECTS_AT_ONCE)
-            start(&st, started++);
+        uint32_t room = opt->window - (started - st.ready - st.failed);
+        uint32_t end = room < n - started ? started + room : n;
+        start(&st, started, end);
+        started = end;
+        if (st.ready + st.failed == n)
+            break;
         struct epoll_event events[EVENTS];
         int count = epoll_wait(epoll, events, EVENTS, PATIENCE_MS);
         if (count == 0)

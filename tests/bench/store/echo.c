@@ -2,6 +2,7 @@
  * echo.c: the limit that the store is measured against: a libuv TCP server that sends back what it
  * reads, in one write per read and without a copy. Prints its address, serves until it is killed.
  */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,6 +83,7 @@ int main(void)
     struct sockaddr_in address;
     int len = sizeof address;
     struct rlimit limit;
+    signal(SIGPIPE, SIG_IGN);
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
         limit.rlim_cur = limit.rlim_max;
         setrlimit(RLIMIT_NOFILE, &limit);
@@ -91,7 +93,7 @@ int main(void)
     check(uv_tcp_bind(&listener, (const struct sockaddr *)&address, 0), "bind");
     check(uv_listen((uv_stream_t *)&listener, 4096, on_connection), "listen");
     check(uv_tcp_getsockname(&listener, (struct sockaddr *)&address, &len), "address");
-    printf("ready on 127.0.0.1:%u\n", (unsigned)ntohs(address.sin_port));
+    printf("echo ready on 127.0.0.1:%u\n", (unsigned)ntohs(address.sin_port));
     fflush(stdout);
     return uv_run(loop, UV_RUN_DEFAULT);
 }

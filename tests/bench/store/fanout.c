@@ -29,6 +29,7 @@ static struct crowd gather(const struct options *opt)
     w.at = calloc(w.n, sizeof *w.at);
     if (w.c == NULL || w.at == NULL)
         die("out of memory");
+    open_clients(opt, w.c, w.n);
     if (connect_clients(opt, w.epoll, w.c, w.n) > 0)
         die("cannot connect");
     return w;

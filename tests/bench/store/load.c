@@ -27,7 +27,7 @@ static void usage(void)
             "\n"
             "  ops      ADD as fast as it goes: --clients, --depth, --milliseconds\n"
             "  get      WAIT and GET of one key, blocking: --one-trip, --milliseconds\n"
-            "  storm    connect and shake hands: --clients, --wave, --sources\n"
+            "  storm    connect and shake hands: --clients, --wave, --window, --sources\n"
             "  hold     connect --clients, then obey \"ping\" and \"wait\" lines until the end\n"
             "  barrier  --clients meet in a BARRIER\n"
             "  wake     --clients WAIT for a key, which is then SET\n"
@@ -68,15 +68,12 @@ static void parse_address(struct options *opt, char *text)
 
 static void parse_options(struct options *opt, int argc, char **argv)
 {
-    static const struct option names[] = {{"address", required_argument, NULL, 'a'},
-                                          {"clients", required_argument, NULL, 'c'},
-                                          {"wave", required_argument, NULL, 'w'},
-                                          {"depth", required_argument, NULL, 'd'},
-                                          {"sources", required_argument, NULL, 's'},
-                                          {"milliseconds", required_argument, NULL, 't'},
-                                          {"echo", no_argument, NULL, 'e'},
-                                          {"one-trip", no_argument, NULL, 'o'},
-                                          {NULL, 0, NULL, 0}};
+    static const struct option names[] = {
+        {"address", required_argument, NULL, 'a'}, {"clients", required_argument, NULL, 'c'},
+        {"wave", required_argument, NULL, 'w'},    {"depth", required_argument, NULL, 'd'},
+        {"sources", required_argument, NULL, 's'}, {"milliseconds", required_argument, NULL, 't'},
+        {"window", required_argument, NULL, 'n'},  {"echo", no_argument, NULL, 'e'},
+        {"one-trip", no_argument, NULL, 'o'},      {NULL, 0, NULL, 0}};
     int c;
     while ((c = getopt_long(argc, argv, "", names, NULL)) != -1) {
         if (c == 'a')
@@ -85,6 +82,8 @@ static void parse_options(struct options *opt, int argc, char **argv)
             opt->clients = number(optarg, 1000000);
         else if (c == 'w')
             opt->wave = number(optarg, 1000000);
+        else if (c == 'n')
+            opt->window = number(optarg, 1000000);
         else if (c == 'd')
             opt->depth = number(optarg, MAX_DEPTH);
         else if (c == 's')
@@ -108,7 +107,7 @@ static void parse_options(struct options *opt, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    struct options opt = {.clients = 1, .depth = 1, .sources = 1, .seconds = 1};
+    struct options opt = {.clients = 1, .depth = 1, .window = 512, .sources = 1, .seconds = 1};
     struct rlimit limit;
     if (argc < 2)
         usage();

@@ -33,6 +33,7 @@ struct options {
     uint32_t clients; /* in all; a wave's worth of them at a time */
     uint32_t wave;
     uint32_t depth;   /* requests on the way per client */
+    uint32_t window;  /* handshakes on the way at a time */
     uint32_t sources; /* loopback addresses to connect from, 127.0.0.1 and following */
     double seconds;
 };
@@ -51,8 +52,10 @@ double now(void);
 uint64_t run_tag(void);
 int new_epoll(void);
 void watch(int epoll, int fd, uint32_t events, uint32_t index);
-/* Connects and shakes hands, at most 512 at a time, and leaves each connection in `epoll` for
- * reading, with its index as data. Returns how many failed; says why the first did. */
+/* `n` sockets that are not connected yet. */
+void open_clients(const struct options *opt, struct client *c, uint32_t n);
+/* Connects and shakes hands, `window` at a time, and leaves each connection in `epoll` for reading,
+ * with its index as data. Returns how many failed; says why the first did. */
 uint32_t connect_clients(const struct options *opt, int epoll, struct client *c, uint32_t n);
 /* By reset, so that no port stays in TIME_WAIT. */
 void reset_clients(struct client *c, uint32_t n);

@@ -93,6 +93,7 @@ static double ops_epoll(struct ops *o)
     struct batch *b = calloc(n, sizeof *b);
     if (c == NULL || b == NULL)
         die("out of memory");
+    open_clients(o->opt, c, n);
     if (connect_clients(o->opt, epoll, c, n) > 0)
         die("cannot connect");
     double begin = now();

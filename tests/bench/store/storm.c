@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static struct client *new_clients(uint32_t n)
 {
@@ -42,16 +43,20 @@ void run_storm(const struct options *opt)
 {
     struct client *c = new_clients(opt->wave);
     uint32_t failed = 0;
-    double begin = now();
-    double end = begin;
+    double begin = 0;
+    double end = 0;
     for (uint32_t done = 0; done < opt->clients; done += opt->wave) {
         uint32_t n = opt->clients - done < opt->wave ? opt->clients - done : opt->wave;
         int epoll = new_epoll();
+        open_clients(opt, c, n);
+        if (done == 0)
+            begin = now();
         failed += connect_clients(opt, epoll, c, n);
         end = now();
         if (done + n == opt->clients && !opt->echo && ping_all(c, n) < n)
             fprintf(stderr, "store_load: not all of the last wave were held\n");
         reset_clients(c, n);
+        close(epoll);
     }
     free(c);
     printf("{\"seconds\": %.6f, \"failed\": %u}\n", end - begin, failed);
@@ -70,6 +75,7 @@ void run_hold(const struct options *opt)
 {
     struct client *c = new_clients(opt->clients);
     int epoll = new_epoll();
+    open_clients(opt, c, opt->clients);
     double begin = now();
     uint32_t failed = connect_clients(opt, epoll, c, opt->clients);
     printf("{\"seconds\": %.6f, \"failed\": %u}\n", now() - begin, failed);
