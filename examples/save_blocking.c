@@ -68,11 +68,9 @@ static int save(ckpt *c, int64_t step, const ckpt_tensor t[2], ckpt_error *err)
     ckpt_save *s;
     if (ckpt_save_begin(&s, c, step, err) < 0)
         return err->code;
-    if (ckpt_save_put(s, &t[0], err) == 0 && ckpt_save_put(s, &t[1], err) == 0) {
-        err->code = ckpt_save_commit(s, NULL, on_saved, &o);
-        if (err->code == 0)
-            return wait_for(c, &o, err);
-    }
+    if (ckpt_save_put(s, &t[0], err) == 0 && ckpt_save_put(s, &t[1], err) == 0 &&
+        ckpt_save_commit(s, NULL, on_saved, &o, err) == 0)
+        return wait_for(c, &o, err);
     ckpt_save_abort(s, err->text);
     return err->code;
 }

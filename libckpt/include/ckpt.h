@@ -9,8 +9,11 @@
  * Threads. A handle belongs to one thread at a time. Callbacks run only inside ckpt_dispatch,
  * ckpt_wait and ckpt_close, on the caller's thread. Every accepted operation calls back exactly
  * once; a call that returned an error never calls back. A callback may start new work; it may not
- * dispatch, wait or close (CKPT_EBUSY). A handle does not cross fork: in the child every call
- * answers CKPT_ESTATE.
+ * dispatch or wait (CKPT_EBUSY) or close (nothing happens). A handle does not cross fork: in the
+ * child every call answers CKPT_ESTATE.
+ *
+ * Structs that start with `size` may be of another release than the library: fields that one side
+ * does not know are left out. Fill them with their init function, then set what you need.
  *
  * Results. 0 or positive is success, negative is one of CKPT_ERRORS. `ret` is written only on
  * success, `err` (may be NULL) only on failure.
@@ -80,8 +83,9 @@ CKPT_API const char *ckpt_strerror(int code);
 /* ------------------------------------------------------------------------------------------ */
 /* Options                                                                                      */
 
-/* Called by the library from any of its threads: the only hook that must be thread-safe. `align`
- * is a power of two, at least sizeof(void *). Returns NULL when out of memory. */
+/* Memory of a handle; groups over a board and the JSON of a foreign file's header use libc's.
+ * Called by the library from any of its threads: the only hook that must be thread-safe. `align` is
+ * a power of two, at least sizeof(void *). Returns NULL when out of memory. */
 typedef struct ckpt_allocator {
     void *(*alloc)(void *ctx, size_t len_bytes, size_t align);
     void (*free)(void *ctx, void *ptr); /* takes NULL */
@@ -135,8 +139,8 @@ CKPT_API void ckpt_options_init(ckpt_options *opt, size_t size);
 typedef struct ckpt ckpt;
 
 /* Opens a root. Does file-system metadata calls; starts the thread in CKPT_DRIVE_THREAD. The caller
- * owns *ret and releases it with ckpt_close. EINVAL (also: the path is a file), EACCES, ENOMEM,
- * ENOTSUP, EIO. */
+ * owns *ret and releases it with ckpt_close. EINVAL (also: the path is a file, or the directory
+ * above it is missing), EACCES, ENOMEM, ENOTSUP, EIO. */
 CKPT_API int ckpt_open(ckpt **ret, const ckpt_options *opt, ckpt_error *err);
 
 /* Cancels what is in flight, waits until the kernel and the group have let go of every borrowed
@@ -147,7 +151,8 @@ CKPT_API void ckpt_close(ckpt *c);
 /* Descriptor to poll for readable; never read, write or close it. Valid until ckpt_close. */
 CKPT_API int ckpt_fd(const ckpt *c);
 
-/* Runs ready callbacks; never waits for a device or a peer. Returns how many callbacks ran. */
+/* Runs ready callbacks; never waits for a peer or for data. In CKPT_DRIVE_CALLER it lists the root
+ * and reads a COMMIT of some hundred bytes itself. Returns how many callbacks ran. */
 CKPT_API int ckpt_dispatch(ckpt *c);
 
 /* ckpt_dispatch, after waiting for readiness: at most timeout_ms, -1 = no limit. Returns how many
@@ -255,7 +260,8 @@ CKPT_API int ckpt_save_note(ckpt_save *s, const void *bytes, size_t len_bytes, c
 
 /* Stages, writes, syncs, agrees with the other ranks, publishes. Consumes s if accepted. `staged`
  * may be NULL. */
-CKPT_API int ckpt_save_commit(ckpt_save *s, ckpt_staged_fn staged, ckpt_saved_fn done, void *ctx);
+CKPT_API int ckpt_save_commit(ckpt_save *s, ckpt_staged_fn staged, ckpt_saved_fn done, void *ctx,
+                              ckpt_error *err);
 
 /* Gives up a save that was not committed, and lets the other ranks know, so that they need not wait
  * for their deadline. Always accepted, consumes s; frees the borrowed buffers at once. `reason` is
@@ -296,7 +302,8 @@ typedef struct ckpt_info {
 } ckpt_info;
 
 /* `load` is NULL unless result->code is CKPT_OK. CKPT_ENONE: nothing was ever committed there.
- * CKPT_EUNREADABLE: something is there, and none of it verifies; the text names the newest and why.
+ * CKPT_ENOENT: other steps are there, not the one that was asked for. CKPT_EUNREADABLE: something
+ * is there, and none of it verifies; the text names the newest and why.
  */
 typedef void (*ckpt_opened_fn)(void *ctx, ckpt_load *load, const ckpt_error *result);
 typedef void (*ckpt_loaded_fn)(void *ctx, const ckpt_error *result);
@@ -312,8 +319,9 @@ CKPT_API const ckpt_info *ckpt_load_info(const ckpt_load *l);
 /* Number of names in a shard, aliases included; CKPT_ENOENT for a shard that is not there. */
 CKPT_API int64_t ckpt_load_count(const ckpt_load *l, int32_t shard);
 
-/* The i-th name of a shard: fills t (data = NULL, strides_bytes = NULL); pointers live as long as
- * the load. *alias_of (may be NULL) is the target's name or NULL. */
+/* The i-th name of a shard: fills t, which ckpt_tensor_init has set up (data = NULL, strides_bytes
+ * = NULL); pointers live as long as the load. *alias_of (may be NULL) is the target's name or NULL.
+ */
 CKPT_API int ckpt_load_at(const ckpt_load *l, int32_t shard, int64_t i, ckpt_tensor *t,
                           const char **alias_of);
 
@@ -337,7 +345,7 @@ CKPT_API int ckpt_load_start(ckpt_load *l, ckpt_loaded_fn done, void *ctx, ckpt_
 CKPT_API void ckpt_load_abort(ckpt_load *l, int32_t code, const char *reason);
 
 /* Releases, without a word to other ranks. Not while a start is running (CKPT_EBUSY). Takes NULL.
- * Before ckpt_close. */
+ * ckpt_close releases what is still open. */
 CKPT_API int ckpt_load_close(ckpt_load *l);
 
 /* ------------------------------------------------------------------------------------------ */

@@ -3,9 +3,11 @@
  */
 #include "env.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 static void *libc_alloc(void *ctx, size_t len, size_t align)
 {
@@ -84,4 +86,57 @@ void ckpt__log(const struct ckpt__env *env, int level, const char *fmt, ...)
     vsnprintf(line, sizeof line, fmt, args);
     va_end(args);
     env->log(env->log_ctx, level, line);
+}
+
+#define MAX_STRUCT_BYTES 4096u
+
+bool ckpt__struct_read(void *dst, size_t known, const void *src)
+{
+    size_t size;
+    if (src == NULL)
+        return false;
+    memcpy(&size, src, sizeof size);
+    if (size < sizeof size || size > MAX_STRUCT_BYTES)
+        return false;
+    const uint8_t *bytes = src;
+    for (size_t i = known; i < size; i++) {
+        if (bytes[i] != 0)
+            return false;
+    }
+    memcpy(dst, src, size < known ? size : known);
+    memcpy(dst, &known, sizeof known);
+    return true;
+}
+
+bool ckpt__grow(const struct ckpt__env *env, void *items, size_t count, size_t *capacity,
+                size_t item)
+{
+    if (count < *capacity)
+        return true;
+    size_t want = *capacity == 0 ? 16 : *capacity * 2;
+    void *bigger = ckpt__alloc_array(env, want, item);
+    if (bigger == NULL)
+        return false;
+    void *old;
+    memcpy(&old, items, sizeof old); /* the pointer's own type is the caller's */
+    if (count > 0)
+        memcpy(bigger, old, count * item);
+    ckpt__free(env, old);
+    memcpy(items, &bigger, sizeof bigger);
+    *capacity = want;
+    return true;
+}
+
+int ckpt__random(uint8_t *dst, size_t len)
+{
+    while (len > 0) {
+        ssize_t n = getrandom(dst, len, 0);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return errno;
+        dst += n;
+        len -= (size_t)n;
+    }
+    return 0;
 }

@@ -8,6 +8,7 @@
 #include "ckpt.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,6 +22,16 @@ struct ckpt__env {
 /* Fills env with libc's allocator when a is NULL, and with silence. */
 void ckpt__env_init(struct ckpt__env *env, const ckpt_allocator *a);
 
+/* Reads a caller's struct that starts with its own size, whatever release it was compiled for, over
+ * the defaults in dst. False when the size is absurd, or when it sets a field that we do not know.
+ */
+bool ckpt__struct_read(void *dst, size_t known, const void *src);
+
+/* Room for one more item in a growing array: *items is a pointer of any type, whose items are moved
+ * to larger memory when count has reached *capacity. False when out of memory. */
+bool ckpt__grow(const struct ckpt__env *env, void *items, size_t count, size_t *capacity,
+                size_t item);
+
 /* len 0 gives a valid pointer; NULL means out of memory. */
 void *ckpt__alloc(const struct ckpt__env *env, size_t len);
 void *ckpt__alloc_zero(const struct ckpt__env *env, size_t len);
@@ -29,6 +40,8 @@ void *ckpt__alloc_array(const struct ckpt__env *env, size_t count,
 void *ckpt__alloc_aligned(const struct ckpt__env *env, size_t len, size_t align);
 char *ckpt__strdup(const struct ckpt__env *env, const char *s);
 void ckpt__free(const struct ckpt__env *env, void *p);
+
+int ckpt__random(uint8_t *dst, size_t len); /* 0 or an errno */
 
 void ckpt__log(const struct ckpt__env *env, int level, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

@@ -45,23 +45,8 @@ static void log_to_caller(void *ctx, int level, const char *line)
         ckpt__mailbox_post_line(&c->out, &c->env, c->log, c->log_ctx, level, line);
 }
 
-static bool beyond_is_zero(const void *opt, size_t size, size_t known)
-{
-    const uint8_t *bytes = opt;
-    for (size_t i = known; i < size; i++) {
-        if (bytes[i] != 0)
-            return false;
-    }
-    return true;
-}
-
 static int check_options(const ckpt_options *opt, ckpt_error *err)
 {
-    if (opt == NULL || opt->size < sizeof *opt || opt->size > 4096 ||
-        !beyond_is_zero(opt, opt->size, sizeof *opt))
-        return ckpt__fail(err, CKPT_EINVAL,
-                          "options: unknown size or fields; use "
-                          "ckpt_options_init of this version");
     if (opt->root == NULL || opt->root[0] == '\0' || strlen(opt->root) > PATH_MAX - 256)
         return ckpt__fail(err, CKPT_EINVAL, "options: root is empty or too long");
     if (opt->drive > CKPT_DRIVE_CALLER || opt->engine > CKPT_ENGINE_SYNC)
@@ -86,7 +71,7 @@ static int check_options(const ckpt_options *opt, ckpt_error *err)
         return ckpt__fail(err, CKPT_EINVAL, "options: run_id is longer than %d bytes",
                           CKPT__MAX_RUN_ID_BYTES);
     if (opt->group != NULL &&
-        (opt->group->size != sizeof *opt->group || opt->group->exchange == NULL ||
+        (opt->group->size < sizeof *opt->group || opt->group->exchange == NULL ||
          opt->group->fd == NULL || opt->group->dispatch == NULL || opt->group->cancel == NULL))
         return ckpt__fail(err, CKPT_EINVAL, "options: the group lacks its size or a callback");
     return CKPT_OK;
@@ -97,6 +82,11 @@ static int make_root(const char *root, ckpt_error *err)
 {
     struct stat st;
     bool made = mkdir(root, 0777) == 0;
+    if (!made && errno == ENOENT) /* not "no checkpoint there": perhaps a mount is missing */
+        return ckpt__fail(err, CKPT_EINVAL,
+                          "make directory %s: the directory above it does not exist; is its file "
+                          "system mounted?",
+                          root);
     if (!made && errno != EEXIST)
         return ckpt__fail_sys(err, errno, "make directory %s", root);
     if (stat(root, &st) != 0)
@@ -223,17 +213,12 @@ static int open_parts(ckpt *c, const ckpt_options *opt, ckpt__engine_maker make,
 /* The table of a process that is alone. */
 static const ckpt_group nobody = {.size = sizeof nobody, .rank = 0, .world_size = 1};
 
-int ckpt_open(ckpt **ret, const ckpt_options *opt, ckpt_error *err)
-{
-    return ckpt__open(ret, opt, NULL, NULL, err);
-}
-
-int ckpt__open(ckpt **ret, const ckpt_options *opt, ckpt__engine_maker make, void *make_ctx,
-               ckpt_error *err)
+static int open_handle(ckpt **ret, const ckpt_options *opt, ckpt__engine_maker make, void *make_ctx,
+                       ckpt_error *err)
 {
     int rc = check_options(opt, err);
     if (rc != CKPT_OK)
-        return rc;
+        goto close_group;
     struct ckpt__env env;
     ckpt__env_init(&env, opt->allocator);
     ckpt *c = ckpt__alloc_zero(&env, sizeof *c);
@@ -281,4 +266,20 @@ close_group:
     if (opt->group != NULL && opt->group->close != NULL)
         opt->group->close(opt->group->ctx);
     return rc;
+}
+
+int ckpt__open(ckpt **ret, const ckpt_options *opt, ckpt__engine_maker make, void *make_ctx,
+               ckpt_error *err)
+{
+    ckpt_options full;
+    ckpt_options_init(&full, sizeof full);
+    if (!ckpt__struct_read(&full, sizeof full, opt))
+        return ckpt__fail(err, CKPT_EINVAL,
+                          "options: unknown size or fields; use ckpt_options_init");
+    return open_handle(ret, &full, make, make_ctx, err);
+}
+
+int ckpt_open(ckpt **ret, const ckpt_options *opt, ckpt_error *err)
+{
+    return ckpt__open(ret, opt, NULL, NULL, err);
 }

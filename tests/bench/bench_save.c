@@ -260,7 +260,7 @@ static bool save(struct bench *b, uint32_t engine, uint64_t staging_bytes, struc
         describe(b, i, b->data, name, &shape, &t);
         need_ckpt(ckpt_save_put(s, &t, &err), "put", &err);
     }
-    if (ckpt_save_commit(s, on_staged, on_saved, &o) < 0)
+    if (ckpt_save_commit(s, on_staged, on_saved, &o, NULL) < 0)
         fail("commit", "refused");
     wait_for(c, &o, "save");
     meter_stop(&m, ret);

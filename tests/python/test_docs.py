@@ -1,4 +1,4 @@
-"""The code of docs/python.md runs as it stands there."""
+"""The code of docs/python.md and of the README runs as it stands there."""
 
 import re
 
@@ -43,3 +43,17 @@ def test_every_error_class_is_on_the_page():
     for _, _, cls in errors.CKPT_ERRORS.values():
         if cls not in (None, errors.Canceled):
             assert f"`{cls.__name__}`" in PAGE, cls
+
+
+def test_the_readme_resumes(root):
+    text = (TOP / "README.md").read_text()
+    (code,) = (block for block in re.findall(r"```python\n(.*?)```", text, flags=re.S))
+    code = code.replace("/shared/ckpt", str(root))
+    model = torch.nn.Linear(3, 2)
+    names = {"torch": torch, "model": model, "optimizer": torch.optim.SGD(model.parameters()), "step": 3}
+    exec(code, names)
+    assert names["saved"] is None
+    names["checkpoints"].close()
+    exec(code, names)
+    assert names["saved"].step == 3
+    names["checkpoints"].close()

@@ -208,7 +208,7 @@ struct trainer_pending *trainer_start(ckpt *c, int32_t rank, int64_t step, uint6
             ckpt_save_abort(s, "put failed");
     }
     if (rc == CKPT_OK)
-        rc = ckpt_save_commit(s, on_staged, on_saved, p);
+        rc = ckpt_save_commit(s, on_staged, on_saved, p, err);
     if (rc == CKPT_OK)
         return p;
     drop(&p->state);

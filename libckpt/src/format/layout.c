@@ -121,25 +121,6 @@ void ckpt__layout_free(struct ckpt__layout *l)
     ckpt__layout_init(l, env);
 }
 
-/* Room for one more item in *array. */
-static int grow(const struct ckpt__env *env, void *array_at, size_t count, size_t *capacity,
-                size_t item)
-{
-    void **array = array_at;
-    if (count < *capacity)
-        return CKPT_OK;
-    size_t more = *capacity > 0 ? *capacity * 2 : 16;
-    void *bigger = ckpt__alloc_array(env, more, item);
-    if (bigger == NULL)
-        return CKPT_ENOMEM;
-    if (count > 0)
-        memcpy(bigger, *array, count * item);
-    ckpt__free(env, *array);
-    *array = bigger;
-    *capacity = more;
-    return CKPT_OK;
-}
-
 static bool is_whole(const ckpt_tensor *t)
 {
     for (int32_t i = 0; i < t->ndim; i++) {
@@ -220,7 +201,7 @@ int ckpt__layout_append(struct ckpt__layout *l, const ckpt_tensor *t, ckpt_error
         return ckpt__fail(err, CKPT_EINVAL,
                           "tensor \"%s\": all tensors together are larger than a file can be",
                           ckpt__show_name(t->name).text);
-    if (grow(l->env, &l->entries, l->count, &l->capacity, sizeof *l->entries) != CKPT_OK ||
+    if (!ckpt__grow(l->env, &l->entries, l->count, &l->capacity, sizeof *l->entries) ||
         entry_fill(l->env, &e, t) != CKPT_OK)
         return out_of_memory(err, t->name);
     if (names_add(l, e.name, l->count, false) != CKPT_OK) {
@@ -263,8 +244,7 @@ int ckpt__layout_alias(struct ckpt__layout *l, const char *name, const char *tar
         return ckpt__fail(err, CKPT_EINVAL, "alias \"%s\": its target \"%s\" is not there",
                           ckpt__show_name(name).text,
                           target != NULL ? ckpt__show_name(target).text : "");
-    if (grow(l->env, &l->aliases, l->alias_count, &l->alias_capacity, sizeof *l->aliases) !=
-        CKPT_OK)
+    if (!ckpt__grow(l->env, &l->aliases, l->alias_count, &l->alias_capacity, sizeof *l->aliases))
         return out_of_memory(err, name);
     struct ckpt__alias a = {ckpt__strdup(l->env, name), ckpt__strdup(l->env, e->name)};
     if (a.name == NULL || a.target == NULL ||

@@ -47,26 +47,6 @@ char *ckpt__path(const struct ckpt__env *env, const char *fmt, ...)
     return path;
 }
 
-/* Room for one more item; false when out of memory. */
-static bool grow(const struct ckpt__env *env, void *items, size_t count, size_t *capacity,
-                 size_t item)
-{
-    if (count < *capacity)
-        return true;
-    size_t want = *capacity == 0 ? 16 : *capacity * 2;
-    void *bigger = ckpt__alloc_array(env, want, item);
-    if (bigger == NULL)
-        return false;
-    void *old;
-    memcpy(&old, items, sizeof old);
-    if (old != NULL)
-        memcpy(bigger, old, count * item);
-    ckpt__free(env, old);
-    memcpy(items, &bigger, sizeof bigger);
-    *capacity = want;
-    return true;
-}
-
 /* Decimal digits only, up to end; false on anything else or overflow. */
 static bool parse_digits(const char *s, const char *end, uint64_t *ret)
 {
@@ -86,12 +66,11 @@ static bool parse_step_name(const char *name, struct ckpt__step_dir *d)
 {
     const char *dot = strrchr(name, '.');
     uint64_t step;
-    bool negative = name[5] == '-';
     if (dot == NULL || dot < name + 5 || strlen(name) >= sizeof d->name ||
-        !parse_digits(name + 5 + negative, dot, &step) || step > INT64_MAX ||
+        !parse_digits(name + 5, dot, &step) || step > INT64_MAX ||
         !parse_digits(dot + 1, name + strlen(name), &d->sequence))
         return false;
-    d->step = negative ? -(int64_t)step : (int64_t)step;
+    d->step = (int64_t)step;
     char canonical[CKPT__NAME_BYTES];
     ckpt__step_name(canonical, d->step, d->sequence);
     if (strcmp(canonical, name) != 0)
@@ -131,19 +110,19 @@ static int take_entry(struct ckpt__scan *s, int dir, const char *name)
         struct ckpt__step_dir d;
         if (!parse_step_name(name, &d))
             return CKPT_OK;
-        if (!grow(s->env, &s->steps, s->step_count, &s->step_capacity, sizeof d))
+        if (!ckpt__grow(s->env, &s->steps, s->step_count, &s->step_capacity, sizeof d))
             return CKPT_ENOMEM;
         s->steps[s->step_count++] = d;
         sequence = d.sequence;
     } else if (strncmp(name, ".sequence-", 10) == 0 && parse_digits(name + 10, end, &sequence)) {
-        if (!grow(s->env, &s->claims, s->claim_count, &s->claim_capacity, sizeof *s->claims))
+        if (!ckpt__grow(s->env, &s->claims, s->claim_count, &s->claim_capacity, sizeof *s->claims))
             return CKPT_ENOMEM;
         struct ckpt__claim *claim = &s->claims[s->claim_count++];
         *claim = (struct ckpt__claim){.sequence = sequence};
         read_claim(dir, name, claim);
     } else if (strncmp(name, ".staging-", 9) == 0 && end - name == 9 + 32 &&
                strspn(name + 9, "0123456789abcdef") == 32) {
-        if (!grow(s->env, &s->stagings, s->staging_count, &s->staging_capacity, 33))
+        if (!ckpt__grow(s->env, &s->stagings, s->staging_count, &s->staging_capacity, 33))
             return CKPT_ENOMEM;
         memcpy(s->stagings[s->staging_count++], name + 9, 33);
     }
@@ -185,6 +164,23 @@ void ckpt__scan_free(struct ckpt__scan *s)
     *s = (struct ckpt__scan){.env = s->env};
 }
 
+static int read_fully(int fd, uint8_t *bytes, size_t len, const char *path, ckpt_error *err)
+{
+    for (size_t got = 0; got < len;) {
+        ssize_t n = pread(fd, bytes + got, len - got, (off_t)got);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0) {
+            ckpt__fail_sys(err, errno, "read %s", path);
+            return err->code = CKPT_EUNREADABLE;
+        }
+        if (n == 0)
+            return ckpt__fail(err, CKPT_EUNREADABLE, "%s became shorter while it was read", path);
+        got += (size_t)n;
+    }
+    return CKPT_OK;
+}
+
 static int read_file(const struct ckpt__env *env, const char *path, size_t cap, uint8_t **ret,
                      size_t *len, ckpt_error *err)
 {
@@ -203,9 +199,8 @@ static int read_file(const struct ckpt__env *env, const char *path, size_t cap, 
         rc = ckpt__fail(err, CKPT_EUNREADABLE, "%s is not a file of at most %zu bytes", path, cap);
     else if ((bytes = ckpt__alloc(env, (size_t)st.st_size)) == NULL)
         rc = ckpt__fail(err, CKPT_ENOMEM, "read %s: out of memory", path);
-    else if (pread(fd, bytes, (size_t)st.st_size, 0) != st.st_size)
-        rc = ckpt__fail(err, CKPT_EUNREADABLE, "%s cannot be read whole: %s", path,
-                        strerror(errno != 0 ? errno : EIO));
+    else
+        rc = read_fully(fd, bytes, (size_t)st.st_size, path, err);
     close(fd);
     if (rc != CKPT_OK) {
         ckpt__free(env, bytes);

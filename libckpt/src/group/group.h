@@ -38,8 +38,6 @@ struct ckpt__group {
     int delay_ms;
 };
 
-int ckpt__group_random(uint8_t *dst, size_t len); /* 0 or an errno */
-
 /* Rank 0: drops the blobs of this turn. */
 void ckpt__group_forget(struct ckpt__group *g);
 

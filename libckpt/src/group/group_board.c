@@ -20,26 +20,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
 #define MAX_DELAY_MS 20
 #define MAX_GROUP_WORLD 65536
-
-int ckpt__group_random(uint8_t *dst, size_t len)
-{
-    while (len > 0) {
-        ssize_t n = getrandom(dst, len, 0);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return errno;
-        dst += n;
-        len -= (size_t)n;
-    }
-    return 0;
-}
 
 static void arm(struct ckpt__group *g, int delay_ms)
 {
@@ -79,7 +64,7 @@ void ckpt__group_finish(struct ckpt__group *g, const ckpt_blob *blobs, const ckp
     g->turn++;
     if (result->code != CKPT_OK) {
         g->in_session = 0;
-        ckpt__group_random(g->nonce, sizeof g->nonce);
+        ckpt__random(g->nonce, sizeof g->nonce);
         ban_nonces(g);
         blobs = NULL;
     }
@@ -239,7 +224,7 @@ static struct ckpt__group *group_new(uint32_t rank, uint32_t world)
     g->members = rank == 0 ? calloc(world, sizeof *g->members) : NULL;
     g->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
     if (g->buf == NULL || (rank == 0 && g->members == NULL) || g->timer_fd < 0 ||
-        ckpt__group_random(g->nonce, sizeof g->nonce) != 0) {
+        ckpt__random(g->nonce, sizeof g->nonce) != 0) {
         if (g->timer_fd >= 0)
             close(g->timer_fd);
         free(g->members);
@@ -253,7 +238,7 @@ static struct ckpt__group *group_new(uint32_t rank, uint32_t world)
 int ckpt_group_board(ckpt_group *ret, const ckpt_board *board, int32_t rank, int32_t world_size,
                      ckpt_error *err)
 {
-    if (ret == NULL || board == NULL || board->size != sizeof *board || board->put == NULL ||
+    if (ret == NULL || board == NULL || board->size < sizeof *board || board->put == NULL ||
         board->get == NULL)
         return ckpt__fail(err, CKPT_EINVAL, "group: the board needs its size, put and get");
     if (world_size < 1 || world_size > MAX_GROUP_WORLD || rank < 0 || rank >= world_size)

@@ -64,7 +64,7 @@ static void new_session(struct ckpt__group *g)
     g->in_session = 0;
     if (!knows_all_nonces(g))
         return;
-    int e = ckpt__group_random(g->session, sizeof g->session);
+    int e = ckpt__random(g->session, sizeof g->session);
     int rc = e != 0 ? ckpt__code_of_errno(e)
                     : ckpt__group_put_root(g, CKPT__NO_TURN, CKPT_OK, (ckpt_blob){NULL, 0});
     if (rc != CKPT_OK)
@@ -121,7 +121,7 @@ static void time_out_root(struct ckpt__group *g)
                  g->other_world);
     if (!g->in_session) { /* a session of those who are there, so that they get this answer */
         g->turn = 0;
-        ckpt__group_random(g->session, sizeof g->session);
+        ckpt__random(g->session, sizeof g->session);
     }
     ckpt__group_put_root(g, g->turn, CKPT_ETIMEDOUT, (ckpt_blob){text, strlen(text)});
     ckpt__group_fail(g, CKPT_ETIMEDOUT, text);

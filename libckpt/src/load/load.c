@@ -99,9 +99,6 @@ static void deliver_loaded(struct ckpt__letter *letter)
 
 static int check_options(const ckpt_load_options *opt, ckpt_error *err)
 {
-    if (opt == NULL || opt->size != sizeof *opt)
-        return ckpt__fail(err, CKPT_EINVAL,
-                          "load options: unknown size; use ckpt_load_options_init");
     if (opt->has_older_than > 1 || opt->alone > 1)
         return ckpt__fail(err, CKPT_EINVAL, "load options: has_older_than and alone are 0 or 1");
     if (opt->step < 0 && opt->step != CKPT_NEWEST)
@@ -113,9 +110,14 @@ static int check_options(const ckpt_load_options *opt, ckpt_error *err)
 int ckpt_load_open(ckpt *c, const ckpt_load_options *opt, ckpt_opened_fn done, void *ctx,
                    ckpt_error *err)
 {
+    ckpt_load_options full;
+    ckpt_load_options_init(&full, sizeof full);
     int rc = ckpt__check_idle(c, err);
+    if (rc == CKPT_OK && !ckpt__struct_read(&full, sizeof full, opt))
+        rc = ckpt__fail(err, CKPT_EINVAL,
+                        "load options: unknown size or fields; use ckpt_load_options_init");
     if (rc == CKPT_OK)
-        rc = check_options(opt, err);
+        rc = check_options(&full, err);
     if (rc != CKPT_OK)
         return rc;
     if (done == NULL)
@@ -124,15 +126,15 @@ int ckpt_load_open(ckpt *c, const ckpt_load_options *opt, ckpt_opened_fn done, v
     if (l == NULL)
         return ckpt__fail(err, CKPT_ENOMEM, "load from %s: out of memory", c->root);
     l->c = c;
-    l->opt = *opt;
+    l->opt = full;
     l->opened = done;
     l->ctx = ctx;
     l->task = (struct ckpt__task){.start = ckpt__load_run_open, .cancel = ckpt__load_cancel};
     l->start_letter.deliver = deliver_start;
     l->done_letter.deliver = deliver_opened;
-    if (opt->file != NULL && (l->file = ckpt__strdup(&c->env, opt->file)) == NULL) {
+    if (full.file != NULL && (l->file = ckpt__strdup(&c->env, full.file)) == NULL) {
         ckpt__load_free(l);
-        return ckpt__fail(err, CKPT_ENOMEM, "load of %s: out of memory", opt->file);
+        return ckpt__fail(err, CKPT_ENOMEM, "load of %s: out of memory", full.file);
     }
     l->opt.file = l->file;
     c->busy = true;
@@ -174,13 +176,14 @@ int ckpt_load_at(const ckpt_load *l, int32_t shard, int64_t i, ckpt_tensor *t,
     }
     if (e == NULL)
         return CKPT_ENOENT;
-    ckpt_tensor_init(t, sizeof *t);
-    t->name = alias != NULL ? alias->name : e->name;
-    t->dtype = e->dtype;
-    t->ndim = e->ndim;
-    t->shape = e->shape;
-    t->global_shape = e->global_shape;
-    t->offset = e->offset;
+    ckpt_tensor found = {.size = t->size,
+                         .name = alias != NULL ? alias->name : e->name,
+                         .dtype = e->dtype,
+                         .ndim = e->ndim,
+                         .shape = e->shape,
+                         .global_shape = e->global_shape,
+                         .offset = e->offset};
+    memcpy(t, &found, t->size < sizeof found ? t->size : sizeof found);
     if (alias_of != NULL)
         *alias_of = alias != NULL ? alias->target : NULL;
     return CKPT_OK;
@@ -192,22 +195,6 @@ int ckpt_load_note(const ckpt_load *l, int32_t shard, const void **ret, size_t *
         return CKPT_ENOENT;
     *ret = l->shards[shard].index.note;
     *len = l->shards[shard].index.note_bytes;
-    return CKPT_OK;
-}
-
-static int grow_wants(struct ckpt_load *l)
-{
-    if (l->want_count < l->want_capacity)
-        return CKPT_OK;
-    size_t capacity = l->want_capacity * 2 + 16;
-    struct ckpt__want *bigger = ckpt__alloc_array(&l->c->env, capacity, sizeof *bigger);
-    if (bigger == NULL)
-        return CKPT_ENOMEM;
-    if (l->want_count > 0)
-        memcpy(bigger, l->wants, l->want_count * sizeof *bigger);
-    ckpt__free(&l->c->env, l->wants);
-    l->wants = bigger;
-    l->want_capacity = capacity;
     return CKPT_OK;
 }
 
@@ -256,13 +243,14 @@ int ckpt_load_get(ckpt_load *l, int32_t shard, const ckpt_tensor *t, ckpt_error 
         return rc;
     size_t ndim = (size_t)e->ndim;
     int64_t *arrays = ckpt__alloc_array(&l->c->env, ndim * 2 + 1, sizeof *arrays);
-    if (arrays == NULL || grow_wants(l) != CKPT_OK) {
+    if (arrays == NULL ||
+        !ckpt__grow(&l->c->env, &l->wants, l->want_count, &l->want_capacity, sizeof *l->wants)) {
         ckpt__free(&l->c->env, arrays);
         return ckpt__fail(err, CKPT_ENOMEM, "tensor %s: out of memory",
                           ckpt__show_name(e->name).text);
     }
     struct ckpt__want *w = &l->wants[l->want_count++];
-    *w = (struct ckpt__want){.shard = shard, .into = *e, .stored = e};
+    *w = (struct ckpt__want){.shard = shard, .into = *e};
     w->into.data = t->data;
     w->into.shape = arrays;
     w->into.strides_bytes = NULL;

@@ -25,12 +25,10 @@ struct ckpt__shard {
 struct ckpt__want {
     int32_t shard;
     struct ckpt__entry into;
-    const struct ckpt__entry *stored;
 };
 
 struct ckpt__read {
     struct ckpt__req req;
-    struct ckpt_load *load;
     uint8_t *bytes; /* lent by the pool while in flight */
     uint64_t off, len;
     size_t first_want; /* of the shard's wants, that may reach into the block */
@@ -69,6 +67,7 @@ struct ckpt_load {
     /* load_open.c */
     struct ckpt__candidate *candidates; /* best first */
     size_t candidate_count;
+    size_t others;                /* checkpoints of steps that were not asked for */
     struct ckpt__candidate other; /* another rank's choice, not among ours */
     struct ckpt__candidate *chosen;
     int32_t shard_at; /* whose index is being read */

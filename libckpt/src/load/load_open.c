@@ -170,8 +170,10 @@ static void find_candidates(struct ckpt_load *l)
     else if (scan.step_count > 0)
         qsort(scan.steps, scan.step_count, sizeof *scan.steps, by_sequence_down);
     for (size_t i = 0; i < scan.step_count && l->candidates != NULL; i++) {
-        if (l->opt.step != CKPT_NEWEST && scan.steps[i].step != l->opt.step)
+        if (l->opt.step != CKPT_NEWEST && scan.steps[i].step != l->opt.step) {
+            l->others++;
             continue;
+        }
         if (take_candidate(l, &scan.steps[i]) != CKPT_OK)
             break;
     }
@@ -218,7 +220,8 @@ static void nothing_left(struct ckpt_load *l, ckpt_error *ret)
     if (l->opt.step != CKPT_NEWEST)
         snprintf(which, sizeof which, " of step %" PRId64, l->opt.step);
     if (l->newest_bad.code == CKPT_OK)
-        ckpt__fail(ret, CKPT_ENONE, "%s holds no checkpoint%s%s", l->c->root, which,
+        ckpt__fail(ret, l->others > 0 ? CKPT_ENOENT : CKPT_ENONE, "%s holds no checkpoint%s%s",
+                   l->c->root, which,
                    l->opt.has_older_than ? " older than the one that was given" : "");
     else
         /* The text of the newest has the path: a second one would crowd out its reason. */

@@ -127,11 +127,14 @@ int ckpt_save_note(ckpt_save *s, const void *bytes, size_t len, ckpt_error *err)
     return CKPT_OK;
 }
 
-int ckpt_save_commit(ckpt_save *s, ckpt_staged_fn staged, ckpt_saved_fn done, void *ctx)
+int ckpt_save_commit(ckpt_save *s, ckpt_staged_fn staged, ckpt_saved_fn done, void *ctx,
+                     ckpt_error *err)
 {
-    int rc = ckpt__check_idle(s->c, NULL);
-    if (rc != CKPT_OK || done == NULL)
-        return rc != CKPT_OK ? rc : CKPT_EINVAL;
+    int rc = ckpt__check_idle(s->c, err);
+    if (rc == CKPT_OK && done == NULL)
+        rc = ckpt__fail(err, CKPT_EINVAL, "ckpt_save_commit needs a callback");
+    if (rc != CKPT_OK)
+        return rc;
     s->staged = staged;
     s->done = done;
     s->ctx = ctx;

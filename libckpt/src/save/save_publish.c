@@ -12,7 +12,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 
 #define MAX_CLAIM_TRIES 1000
@@ -25,18 +24,10 @@ static void add_leftover(struct ckpt_save *s, const char *attempt, const char *c
 {
     if (ckpt__save_failed(s))
         return;
-    if (s->leftover_count == s->leftover_capacity) {
-        size_t capacity = s->leftover_capacity * 2 + 8;
-        struct ckpt__leftover *bigger = ckpt__alloc_array(&s->c->env, capacity, sizeof *bigger);
-        if (bigger == NULL) {
-            ckpt__save_fail(s, CKPT_ENOMEM, "save in %s: out of memory", s->c->root);
-            return;
-        }
-        if (s->leftover_count > 0)
-            memcpy(bigger, s->leftovers, s->leftover_count * sizeof *bigger);
-        ckpt__free(&s->c->env, s->leftovers);
-        s->leftovers = bigger;
-        s->leftover_capacity = capacity;
+    if (!ckpt__grow(&s->c->env, &s->leftovers, s->leftover_count, &s->leftover_capacity,
+                    sizeof *s->leftovers)) {
+        ckpt__save_fail(s, CKPT_ENOMEM, "save in %s: out of memory", s->c->root);
+        return;
     }
     struct ckpt__leftover *l = &s->leftovers[s->leftover_count++];
     snprintf(l->attempt, sizeof l->attempt, "%s", attempt);
@@ -209,9 +200,9 @@ static void claim_next(struct ckpt_save *s)
 static void name_attempt(struct ckpt_save *s)
 {
     struct ckpt__owner owner;
-    if (getrandom(s->index.attempt.b, sizeof s->index.attempt.b, 0) !=
-        (ssize_t)sizeof s->index.attempt.b)
-        ckpt__save_fail(s, CKPT_EIO, "getrandom for the attempt: %s", strerror(errno));
+    int e = ckpt__random(s->index.attempt.b, sizeof s->index.attempt.b);
+    if (e != 0)
+        ckpt__fail_sys(&s->error, e, "random bytes for the attempt");
     ckpt__owner_self(&owner, &s->index.attempt, s->index.step, s->c->generation);
     memcpy(s->c->last_attempt, owner.attempt, sizeof s->c->last_attempt);
     s->record = ckpt__alloc(&s->c->env, CKPT__OWNER_TEXT_BYTES);

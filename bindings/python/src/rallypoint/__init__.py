@@ -8,10 +8,62 @@ from __future__ import annotations
 
 import importlib
 
-from .errors import Error
+from .errors import (
+    AccessDenied,
+    AddressInUse,
+    AddressNotAvailable,
+    Busy,
+    Canceled,
+    ConnectionLost,
+    Error,
+    Fenced,
+    InvalidArgument,
+    IOFailed,
+    LimitExceeded,
+    Mismatch,
+    NoSpace,
+    NoSuchItem,
+    NoSuchKey,
+    NotAStore,
+    NotFound,
+    NotSupported,
+    OutOfMemory,
+    PeerFailed,
+    StateError,
+    TimedOut,
+    Unreadable,
+)
 
 __version__ = "0.1.0"
-__all__ = ["Error", "__version__", "ckpt", "errors", "rdzv"]
+__all__ = [
+    "__version__",
+    "ckpt",
+    "errors",
+    "rdzv",
+    "AccessDenied",
+    "AddressInUse",
+    "AddressNotAvailable",
+    "Busy",
+    "Canceled",
+    "ConnectionLost",
+    "Error",
+    "Fenced",
+    "InvalidArgument",
+    "IOFailed",
+    "LimitExceeded",
+    "Mismatch",
+    "NoSpace",
+    "NoSuchItem",
+    "NoSuchKey",
+    "NotAStore",
+    "NotFound",
+    "NotSupported",
+    "OutOfMemory",
+    "PeerFailed",
+    "StateError",
+    "TimedOut",
+    "Unreadable",
+]
 
 
 def __getattr__(name: str):

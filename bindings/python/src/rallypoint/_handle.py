@@ -252,10 +252,12 @@ class Handle:
 
     def commit(self, save: int, keep: Any) -> Operation:
         operation = Operation(keep)
-        code = self._lib.ckpt_save_commit(save, _on_staged, _on_saved, operation.ident)
-        if code < 0:
+        try:
+            self._checked(self._lib.ckpt_save_commit, save, _on_staged, _on_saved,
+                          operation.ident)
+        except BaseException:
             operation.forget()
-            raise errors.from_ckpt(code)
+            raise
         return operation
 
     def abort(self, save: int, reason: str) -> None:
