@@ -224,7 +224,7 @@ CKPT_FUNCTIONS = {
     "ckpt_save_put": (c_int, [_handle, POINTER(ckpt_tensor), _err]),
     "ckpt_save_alias": (c_int, [_handle, c_char_p, c_char_p, _err]),
     "ckpt_save_note": (c_int, [_handle, c_void_p, c_size_t, _err]),
-    "ckpt_save_commit": (c_int, [_handle, ckpt_staged_fn, ckpt_saved_fn, c_void_p]),
+    "ckpt_save_commit": (c_int, [_handle, ckpt_staged_fn, ckpt_saved_fn, c_void_p, _err]),
     "ckpt_save_abort": (None, [_handle, c_char_p]),
     "ckpt_load_options_init": (None, [POINTER(ckpt_load_options), c_size_t]),
     "ckpt_load_open": (
