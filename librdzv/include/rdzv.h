@@ -112,6 +112,13 @@ typedef struct rdzv_server_options {
     const rdzv_allocator *allocator; /* copied; NULL = libc */
     rdzv_log_fn log;                 /* NULL = silent */
     void *log_ctx;
+    uint64_t max_connections;    /* further ones are closed when they come; default 1048576 */
+    uint64_t max_buffer_bytes;   /* requests that have not come in whole and unread replies, of all
+                                    connections together; the first 64 KiB of each connection are
+                                    always granted; default 4 GiB */
+    uint32_t request_timeout_ms; /* from the first byte of a request to its last; 0 = no limit;
+                                    default 60000. A connection between requests may be silent for
+                                    ever */
 } rdzv_server_options;
 
 /* Fills defaults. `size` is sizeof(rdzv_server_options) of the caller. Any thread. */
@@ -127,14 +134,15 @@ RDZV_API const char *rdzv_server_address(const rdzv_server *s, uint16_t *port);
 
 /* Counters since open, of a moment in the past few milliseconds. Never blocks. */
 typedef struct rdzv_server_stats {
-    size_t size;          /* filled by the caller: sizeof(rdzv_server_stats) */
-    uint64_t connections; /* open now */
-    uint64_t accepted;    /* since open */
-    uint64_t refused;     /* closed because of a bad start, a bad request or a limit */
-    uint64_t requests;    /* answered or applied */
-    uint64_t keys;        /* in the store now, queues not counted */
-    uint64_t store_bytes; /* what counts against max_store_bytes */
-    uint64_t waiting;     /* connections in a WAIT or BARRIER now */
+    size_t size;           /* filled by the caller: sizeof(rdzv_server_stats) */
+    uint64_t connections;  /* open now */
+    uint64_t accepted;     /* since open */
+    uint64_t refused;      /* closed because of a bad start, a bad request or a limit */
+    uint64_t requests;     /* answered or applied */
+    uint64_t keys;         /* in the store now, queues not counted */
+    uint64_t store_bytes;  /* what counts against max_store_bytes */
+    uint64_t waiting;      /* connections in a WAIT or BARRIER now */
+    uint64_t buffer_bytes; /* what counts against max_buffer_bytes */
 } rdzv_server_stats;
 RDZV_API int rdzv_server_get_stats(const rdzv_server *s, rdzv_server_stats *ret);
 

@@ -29,6 +29,9 @@ int main(void)
     FIELD(rdzv_server_options, allocator);
     FIELD(rdzv_server_options, log);
     FIELD(rdzv_server_options, log_ctx);
+    FIELD(rdzv_server_options, max_connections);
+    FIELD(rdzv_server_options, max_buffer_bytes);
+    FIELD(rdzv_server_options, request_timeout_ms);
     STRUCT(rdzv_server_stats);
     FIELD(rdzv_server_stats, size);
     FIELD(rdzv_server_stats, connections);
@@ -38,6 +41,7 @@ int main(void)
     FIELD(rdzv_server_stats, keys);
     FIELD(rdzv_server_stats, store_bytes);
     FIELD(rdzv_server_stats, waiting);
+    FIELD(rdzv_server_stats, buffer_bytes);
     STRUCT(rdzv_bytes);
     FIELD(rdzv_bytes, data);
     FIELD(rdzv_bytes, len_bytes);

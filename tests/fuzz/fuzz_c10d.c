@@ -67,6 +67,7 @@ static void start(struct rdzv__core *core, const struct rdzv__journal *journal)
         .limits = {512, 4096, 64, 16384},
         .max_store_bytes = MAX_STORE,
         .max_unread_bytes = MAX_UNREAD,
+        .max_buffer_bytes = MAX_UNREAD / 2,
         .hash_seed = 7,
     };
     rdzv__core_init(core, &options);

@@ -48,7 +48,8 @@ void rdzv__core_init(struct rdzv__core *core, const struct rdzv__core_options *o
 
 void rdzv__core_free(struct rdzv__core *core)
 {
-    assert(queue_empty(&core->ready) && queue_empty(&core->held) && core->waiting == 0);
+    assert(queue_empty(&core->ready) && queue_empty(&core->held) && core->waiting == 0 &&
+           core->buffer_bytes == 0);
     rdzv__store_free(&core->store);
     rdzv__out_free_spare(core);
 }

@@ -44,6 +44,7 @@ struct rdzv__core_options {
     struct rdzv__wire_limits limits;
     uint64_t max_store_bytes;
     uint64_t max_unread_bytes;
+    uint64_t max_buffer_bytes;
     uint64_t hash_seed; /* random, so that clients cannot aim at one bucket */
 };
 
@@ -60,6 +61,7 @@ struct rdzv__core {
     uint64_t persisted;
     uint64_t requests;
     uint64_t waiting;
+    uint64_t buffer_bytes; /* of all sessions: their `pending` and their output blocks */
 };
 
 enum {
@@ -103,6 +105,13 @@ void rdzv__session_close(struct rdzv__session *s);
 size_t rdzv__session_feed(struct rdzv__session *s, const uint8_t *bytes, size_t len);
 /* The client will send no more; it still gets the answers to what it asked. */
 void rdzv__session_eof(struct rdzv__session *s);
+/* Ends a session that began a request and let too much time go by. */
+void rdzv__session_expire(struct rdzv__session *s);
+/* Whether a request has begun and not come in whole. */
+static inline int rdzv__session_begun(const struct rdzv__session *s)
+{
+    return s->pending_len > 0;
+}
 
 /* Fills at most `max` spans of output that may be sent now; returns how many. */
 size_t rdzv__session_output(const struct rdzv__session *s, struct rdzv__field *spans, size_t max);

@@ -37,27 +37,38 @@ struct rdzv__marks {
     struct mark at[];
 };
 
-static struct rdzv__block *new_block(struct rdzv__core *core, size_t wanted)
+/* Returns RDZV__WHY_OK, or why there is none. */
+static int add_block(struct rdzv__session *s, size_t wanted)
 {
+    struct rdzv__core *core = s->core;
     struct rdzv__block *b = core->spare;
     size_t cap = wanted > BLOCK_BYTES ? LARGE_BYTES : BLOCK_BYTES;
+    if (!rdzv__buffer_room(s, cap))
+        return RDZV__WHY_BUFFERS_FULL;
     if (cap == BLOCK_BYTES && b != NULL) {
         core->spare = b->next;
         core->spare_blocks--;
     } else {
         b = rdzv__alloc(core->options.allocator, sizeof *b + cap);
         if (b == NULL)
-            return NULL;
+            return RDZV__WHY_NO_MEMORY;
         b->cap = (uint32_t)cap;
     }
+    core->buffer_bytes += cap;
     b->next = NULL;
     b->start = 0;
     b->end = 0;
-    return b;
+    if (s->tail == NULL)
+        s->head = b;
+    else
+        s->tail->next = b;
+    s->tail = b;
+    return RDZV__WHY_OK;
 }
 
 static void drop_block(struct rdzv__core *core, struct rdzv__block *b)
 {
+    core->buffer_bytes -= b->cap;
     if (b->cap == BLOCK_BYTES && core->spare_blocks < MAX_SPARE_BLOCKS) {
         b->next = core->spare;
         core->spare = b;
@@ -148,16 +159,12 @@ void rdzv__out_bytes(struct rdzv__session *s, const void *bytes, size_t len)
     while (len > 0) {
         struct rdzv__block *b = s->tail;
         if (b == NULL || b->end == b->cap) {
-            b = new_block(s->core, len);
-            if (b == NULL) {
-                rdzv__session_fail(s, RDZV__WHY_NO_MEMORY);
+            int why = add_block(s, len);
+            if (why != RDZV__WHY_OK) {
+                rdzv__session_fail(s, why);
                 return;
             }
-            if (s->tail == NULL)
-                s->head = b;
-            else
-                s->tail->next = b;
-            s->tail = b;
+            b = s->tail;
         }
         size_t part = len < b->cap - b->end ? len : b->cap - b->end;
         memcpy(b->data + b->end, from, part);

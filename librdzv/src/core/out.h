@@ -19,6 +19,17 @@ void rdzv__out_clear(struct rdzv__session *s);
 void rdzv__out_release(struct rdzv__session *s);
 void rdzv__out_free_spare(struct rdzv__core *core);
 
+/* Whether the session may buffer `more` bytes: all sessions share one allowance, of which each has
+ * a little for itself, so that a few greedy ones do not starve the others. */
+static inline int rdzv__buffer_room(const struct rdzv__session *s, size_t more)
+{
+    enum { ALWAYS_GRANTED = 65536 };
+    uint64_t own = s->pending_cap + rdzv__session_unsent(s);
+    uint64_t max = s->core->options.max_buffer_bytes;
+    uint64_t all = s->core->buffer_bytes;
+    return (all <= max && more <= max - all) || own + more <= ALWAYS_GRANTED;
+}
+
 /* Puts the session on the ready list. */
 static inline void rdzv__session_ready(struct rdzv__session *s)
 {

@@ -25,6 +25,7 @@ void rdzv__session_open(struct rdzv__session *s, struct rdzv__core *core)
 static void drop_pending(struct rdzv__session *s)
 {
     rdzv__free(s->core->options.allocator, s->pending);
+    s->core->buffer_bytes -= s->pending_cap;
     s->pending = NULL;
     s->pending_len = 0;
     s->pending_cap = 0;
@@ -59,6 +60,11 @@ static void refuse(struct rdzv__session *s, int why)
     rdzv__session_ready(s);
 }
 
+void rdzv__session_expire(struct rdzv__session *s)
+{
+    refuse(s, RDZV__WHY_SLOW_REQUEST);
+}
+
 /* Room for `more` further bytes of the pending request. */
 static int grow_pending(struct rdzv__session *s, size_t more)
 {
@@ -68,6 +74,8 @@ static int grow_pending(struct rdzv__session *s, size_t more)
     size_t cap = 2 * s->pending_cap > wanted ? 2 * s->pending_cap : wanted;
     if (cap < FIRST_PENDING)
         cap = FIRST_PENDING;
+    if (!rdzv__buffer_room(s, cap - s->pending_cap))
+        return RDZV__WHY_BUFFERS_FULL;
     const rdzv_allocator *a = s->core->options.allocator;
     uint8_t *block = rdzv__alloc(a, cap);
     if (block == NULL)
@@ -75,6 +83,7 @@ static int grow_pending(struct rdzv__session *s, size_t more)
     if (s->pending_len > 0)
         memcpy(block, s->pending, s->pending_len);
     rdzv__free(a, s->pending);
+    s->core->buffer_bytes += cap - s->pending_cap;
     s->pending = block;
     s->pending_cap = cap;
     return RDZV__WHY_OK;

@@ -18,6 +18,8 @@ enum { READS_PER_EVENT = 8, SPANS = 16 };
 struct rdzv__conn {
     uv_poll_t poll;
     struct queue link;
+    struct queue begun; /* in server->begun, exactly while a request has come in part */
+    uint64_t begun_ms;
     struct rdzv_server *server;
     struct rdzv__session session;
     int fd; /* -1 = closed */
@@ -37,6 +39,7 @@ static void conn_close(struct rdzv__conn *c)
     struct rdzv_server *s = c->server;
     rdzv__session_close(&c->session);
     queue_remove(&c->link);
+    queue_remove(&c->begun);
     s->conn_count--;
     uv_close((uv_handle_t *)&c->poll, conn_closed);
     close(c->fd);
@@ -123,6 +126,44 @@ static void settle_ready(struct rdzv_server *s)
         settle(QUEUE_ENTRY(session, struct rdzv__conn, session));
 }
 
+/* After bytes were fed: is there half a request, and is it the one that was there before? */
+static void watch_request(struct rdzv__conn *c, uint64_t requests_before)
+{
+    struct rdzv_server *s = c->server;
+    if (s->request_timeout_ms == 0)
+        return;
+    int waits = !queue_empty(&c->begun);
+    int begun = rdzv__session_begun(&c->session);
+    if (waits && begun && s->core.requests == requests_before)
+        return;
+    if (waits)
+        queue_remove(&c->begun);
+    if (!begun)
+        return;
+    c->begun_ms = uv_now(s->loop);
+    queue_push(&s->begun, &c->begun);
+    if (!uv_is_active((uv_handle_t *)&s->request_timer))
+        uv_timer_start(&s->request_timer, rdzv__conn_request_timer, s->request_timeout_ms, 0);
+}
+
+void rdzv__conn_request_timer(uv_timer_t *timer)
+{
+    struct rdzv_server *s = timer->data;
+    uint64_t now = uv_now(s->loop);
+    while (!queue_empty(&s->begun)) {
+        struct rdzv__conn *c = QUEUE_ENTRY(s->begun.next, struct rdzv__conn, begun);
+        uint64_t age = now - c->begun_ms;
+        if (age < s->request_timeout_ms) {
+            uv_timer_start(timer, rdzv__conn_request_timer, s->request_timeout_ms - age, 0);
+            break;
+        }
+        queue_remove(&c->begun);
+        rdzv__session_expire(&c->session);
+    }
+    settle_ready(s);
+    rdzv__loop_publish(s);
+}
+
 /* 0 = read on, 1 = enough for now. */
 static int read_once(struct rdzv__conn *c)
 {
@@ -141,6 +182,7 @@ static int read_once(struct rdzv__conn *c)
     }
     size_t len = (size_t)n;
     size_t used = 0;
+    uint64_t requests = s->core.requests;
     while (used < len) {
         used += rdzv__session_feed(&c->session, s->read_buffer + used, len - used);
         if (used < len) {
@@ -149,6 +191,7 @@ static int read_once(struct rdzv__conn *c)
                 return 1;
         }
     }
+    watch_request(c, requests);
     return len < RDZV__READ_BYTES || c->session.state != RDZV__SESSION_OPEN;
 }
 
@@ -191,6 +234,7 @@ void rdzv__conn_open(struct rdzv_server *s, int fd)
     c->server = s;
     c->fd = fd;
     c->events = 0;
+    queue_init(&c->begun);
     rdzv__session_open(&c->session, &s->core);
     queue_push(&s->conns, &c->link);
     s->handles++;

@@ -211,6 +211,14 @@ static void on_acceptable(uv_poll_t *poll, int status, int events)
     }
     for (int i = 0; i < ACCEPTS_PER_EVENT; i++) {
         int fd = accept4(s->listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd >= 0 && s->conn_count >= s->max_connections) {
+            close(fd);
+            s->refused++;
+            rdzv__log_kind(s, RDZV__LOG_TOO_MANY, RDZV_LOG_WARN,
+                           "closed a new client: %llu are connected, which is max_connections",
+                           (unsigned long long)s->conn_count);
+            continue;
+        }
         if (fd >= 0) {
             rdzv__conn_open(s, fd);
             continue;

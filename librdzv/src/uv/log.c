@@ -59,7 +59,9 @@ void rdzv__log_timer(uv_timer_t *timer)
         struct rdzv__log_window *w = &s->windows[kind];
         if (w->left_out == 0)
             continue;
-        const char *what = kind < RDZV__WHY_COUNT ? rdzv__why_text(kind) : "accepting failed";
+        const char *what = kind == RDZV__LOG_TOO_MANY ? "max_connections were connected"
+                           : kind < RDZV__WHY_COUNT   ? rdzv__why_text(kind)
+                                                      : "accepting failed";
         rdzv__log(s, RDZV_LOG_WARN, "%llu more like this within a second: %s",
                   (unsigned long long)w->left_out, what);
         w->left_out = 0;

@@ -19,6 +19,7 @@ void rdzv__loop_publish(struct rdzv_server *s)
     atomic_store_explicit(&st->keys, s->core.store.keys, memory_order_relaxed);
     atomic_store_explicit(&st->store_bytes, s->core.store.bytes, memory_order_relaxed);
     atomic_store_explicit(&st->waiting, s->core.waiting, memory_order_relaxed);
+    atomic_store_explicit(&st->buffer_bytes, s->core.buffer_bytes, memory_order_relaxed);
 }
 
 int rdzv__loop_start(struct rdzv_server *s)
@@ -28,9 +29,11 @@ int rdzv__loop_start(struct rdzv_server *s)
         return result;
     uv_timer_init(s->loop, &s->log_timer);
     uv_timer_init(s->loop, &s->drain_timer);
+    uv_timer_init(s->loop, &s->request_timer);
     s->log_timer.data = s;
     s->drain_timer.data = s;
-    s->handles += 2;
+    s->request_timer.data = s;
+    s->handles += 3;
     return 0;
 }
 
@@ -80,6 +83,7 @@ void rdzv__loop_close(struct rdzv_server *s)
     rdzv__conn_close_all(s);
     uv_close((uv_handle_t *)&s->log_timer, rdzv__loop_handle_closed);
     uv_close((uv_handle_t *)&s->drain_timer, rdzv__loop_handle_closed);
+    uv_close((uv_handle_t *)&s->request_timer, rdzv__loop_handle_closed);
     if (!s->borrowed)
         uv_close((uv_handle_t *)&s->async, rdzv__loop_handle_closed);
 }

@@ -30,6 +30,9 @@ void rdzv_server_options_init(rdzv_server_options *opt, size_t size)
         .max_request_bytes = 256 * MIB,
         .max_store_bytes = 4096 * MIB,
         .max_unread_bytes = 256 * MIB,
+        .max_connections = 1048576,
+        .max_buffer_bytes = 4096 * MIB,
+        .request_timeout_ms = 60000,
     };
     memset(opt, 0, size);
     memcpy(opt, &defaults, size < sizeof defaults ? size : sizeof defaults);
@@ -52,7 +55,7 @@ static int read_options(rdzv_server_options *ret, const rdzv_server_options *opt
         return rdzv__fail(err, RDZV_EINVAL, 0, "server options: neither host nor listen_fd");
     if (ret->backlog == 0 || ret->max_key_bytes == 0 || ret->max_value_bytes == 0 ||
         ret->max_request_keys == 0 || ret->max_request_bytes == 0 || ret->max_store_bytes == 0 ||
-        ret->max_unread_bytes == 0)
+        ret->max_unread_bytes == 0 || ret->max_connections == 0 || ret->max_buffer_bytes == 0)
         return rdzv__fail(err, RDZV_EINVAL, 0, "server options: backlog or a limit is 0");
     if (ret->max_key_bytes > MAX_KEY_LIMIT)
         return rdzv__fail(err, RDZV_EINVAL, 0, "server options: max_key_bytes is above %d",
@@ -79,6 +82,7 @@ static void init_core(struct rdzv_server *s, const rdzv_server_options *opt)
                    opt->max_request_bytes},
         .max_store_bytes = opt->max_store_bytes,
         .max_unread_bytes = opt->max_unread_bytes,
+        .max_buffer_bytes = opt->max_buffer_bytes,
         .hash_seed = random_seed(),
     };
     rdzv__core_init(&s->core, &options);
@@ -104,7 +108,10 @@ static struct rdzv_server *allocate(const rdzv_server_options *opt, const rdzv_a
     s->owner = getpid();
     s->borrowed = opt->loop != NULL;
     s->loop = opt->loop;
+    s->max_connections = opt->max_connections;
+    s->request_timeout_ms = opt->request_timeout_ms;
     queue_init(&s->conns);
+    queue_init(&s->begun);
     init_core(s, opt);
     return s;
 }
@@ -195,6 +202,7 @@ int rdzv_server_get_stats(const rdzv_server *s, rdzv_server_stats *ret)
         .keys = atomic_load_explicit(&s->stats.keys, memory_order_relaxed),
         .store_bytes = atomic_load_explicit(&s->stats.store_bytes, memory_order_relaxed),
         .waiting = atomic_load_explicit(&s->stats.waiting, memory_order_relaxed),
+        .buffer_bytes = atomic_load_explicit(&s->stats.buffer_bytes, memory_order_relaxed),
     };
     size_t size = ret->size;
     memset(ret, 0, size);

@@ -19,7 +19,12 @@ enum { RDZV__READ_BYTES = 65536 };
 
 /* Events that a hostile or broken peer can repeat; each kind gets one log line per second. The
  * core's reasons come first. */
-enum { RDZV__LOG_ACCEPT_PAUSED = RDZV__WHY_COUNT, RDZV__LOG_ACCEPT_FAILED, RDZV__LOG_KINDS };
+enum {
+    RDZV__LOG_ACCEPT_PAUSED = RDZV__WHY_COUNT,
+    RDZV__LOG_ACCEPT_FAILED,
+    RDZV__LOG_TOO_MANY,
+    RDZV__LOG_KINDS
+};
 
 struct rdzv__log_window {
     uint64_t opened_ms; /* 0 = never */
@@ -39,7 +44,8 @@ enum { RDZV__DRAIN_NO = 0, RDZV__DRAIN_RUNNING, RDZV__DRAIN_DONE };
 
 /* Published for rdzv_server_get_stats. */
 struct rdzv__stats {
-    atomic_uint_least64_t connections, accepted, refused, requests, keys, store_bytes, waiting;
+    atomic_uint_least64_t connections, accepted, refused, requests, keys, store_bytes, waiting,
+        buffer_bytes;
 };
 
 struct rdzv_server {
@@ -56,7 +62,11 @@ struct rdzv_server {
     struct rdzv__log_window windows[RDZV__LOG_KINDS];
     uv_timer_t log_timer;
     uv_timer_t drain_timer;
+    uv_timer_t request_timer; /* runs while `begun` is not empty */
+    uint32_t request_timeout_ms;
     struct queue conns;
+    struct queue begun; /* connections with a request that has not come in whole, oldest first */
+    uint64_t max_connections;
     uint64_t conn_count;
     uint64_t accepted;
     uint64_t refused;
@@ -102,6 +112,8 @@ struct rdzv__conn;
 /* Takes over `fd`. */
 void rdzv__conn_open(struct rdzv_server *s, int fd);
 void rdzv__conn_close_all(struct rdzv_server *s);
+/* Ends those that began a request too long ago. */
+void rdzv__conn_request_timer(uv_timer_t *timer);
 
 /* loop.c: what happens on the loop's thread. */
 int rdzv__loop_start(struct rdzv_server *s);

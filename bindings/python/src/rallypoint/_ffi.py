@@ -287,6 +287,9 @@ class rdzv_server_options(Structure):
         ("allocator", POINTER(rdzv_allocator)),
         ("log", rdzv_log_fn),
         ("log_ctx", c_void_p),
+        ("max_connections", c_uint64),
+        ("max_buffer_bytes", c_uint64),
+        ("request_timeout_ms", c_uint32),
     ]
 
 
@@ -300,6 +303,7 @@ class rdzv_server_stats(Structure):
         ("keys", c_uint64),
         ("store_bytes", c_uint64),
         ("waiting", c_uint64),
+        ("buffer_bytes", c_uint64),
     ]
 
 

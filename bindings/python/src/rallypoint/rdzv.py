@@ -34,6 +34,7 @@ class Stats:
     keys: int  # in the store now, queues not counted
     store_bytes: int  # keys and values in all
     waiting: int  # connections in a WAIT or BARRIER now
+    buffer_bytes: int  # unfinished requests and unread answers now
 
 
 @_ffi.rdzv_log_fn
