@@ -86,9 +86,9 @@ class TorchServers:
 class TorchServer:
     kind = "torch"
 
-    def __init__(self, servers):
+    def __init__(self, servers, backend=""):
         self.servers = servers
-        self.port = int(servers.ask("start"))
+        self.port = int(servers.ask(f"start {backend}"))
 
     def stop(self):
         self.servers.ask(f"stop {self.port}")

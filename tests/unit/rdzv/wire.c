@@ -16,7 +16,8 @@ void wire_bytes(struct wire *w, const void *bytes, size_t len)
     if (w->len + len > w->cap) {
         w->cap = 2 * (w->len + len);
         w->data = realloc(w->data, w->cap);
-        ck_assert_ptr_nonnull(w->data);
+        if (w->data == NULL) /* no assertion: programs without Check's runner build bytes, too */
+            abort();
     }
     if (len > 0)
         memcpy(w->data + w->len, bytes, len);
@@ -74,7 +75,8 @@ void wire_hello(struct wire *w)
 void wire_fill(struct wire *w, char c, size_t len)
 {
     char *text = malloc(len + 1);
-    ck_assert_ptr_nonnull(text);
+    if (text == NULL)
+        abort();
     memset(text, c, len);
     add_u64(w, len);
     wire_bytes(w, text, len);
