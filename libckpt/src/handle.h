@@ -13,7 +13,7 @@
 #include "mailbox.h"
 #include "format/manifest.h"
 #include "disk/pool.h"
-#include "format/root.h"
+#include "root/root.h"
 
 #include <pthread.h>
 #include <stdbool.h>

@@ -6,7 +6,7 @@
 #include "format/frame.h"
 
 #include "bytes.h"
-#include "disk/crc32c.h"
+#include "format/crc32c.h"
 #include "format/manifest.h"
 
 #include <string.h>

@@ -8,7 +8,7 @@
  */
 #include "load/load.h"
 
-#include "disk/crc32c.h"
+#include "format/crc32c.h"
 #include "container.h"
 
 #include <inttypes.h>

@@ -7,7 +7,7 @@
 #define CKPT_SAVE_H
 
 #include "handle.h"
-#include "save/removal.h"
+#include "root/removal.h"
 
 #define CKPT__MAX_STAGE_BLOCKS 256u
 

@@ -9,7 +9,7 @@
 #include "save/save.h"
 
 #include "clock.h"
-#include "disk/crc32c.h"
+#include "format/crc32c.h"
 #include "container.h"
 
 #include <inttypes.h>

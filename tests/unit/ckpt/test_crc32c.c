@@ -2,7 +2,7 @@
  * test_crc32c.c: known answers (RFC 3720 appendix B.4 and the check value of the catalogue), any
  * split, and a bit-by-bit computation that shares nothing with the one under test.
  */
-#include "disk/crc32c.h"
+#include "format/crc32c.h"
 #include "disk.h"
 #include "runner.h"
 

@@ -5,7 +5,7 @@
  * inversions are here, so that 0 starts and results chain. Its length is an int: long input goes in
  * pieces.
  */
-#include "disk/crc32c.h"
+#include "format/crc32c.h"
 
 #include <isa-l/crc.h>
 

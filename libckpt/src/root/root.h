@@ -9,7 +9,7 @@
 #define CKPT_ROOT_H
 
 #include "format/manifest.h"
-#include "format/owner.h"
+#include "root/owner.h"
 
 #include <stdbool.h>
 

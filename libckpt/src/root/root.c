@@ -2,7 +2,7 @@
  * root.c: names in a root directory and their meaning. Whatever is not named like ours is not ours
  * and is left alone. Reads small files with plain system calls; changes nothing.
  */
-#include "format/root.h"
+#include "root/root.h"
 
 #include <dirent.h>
 #include <errno.h>

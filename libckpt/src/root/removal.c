@@ -1,7 +1,7 @@
 /*
  * removal.c: see removal.h. One name at a time, through the engine.
  */
-#include "save/removal.h"
+#include "root/removal.h"
 
 #include <errno.h>
 #include <stdio.h>

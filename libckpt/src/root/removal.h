@@ -7,7 +7,7 @@
 #define CKPT_REMOVAL_H
 
 #include "disk/io.h"
-#include "format/root.h"
+#include "root/root.h"
 
 #include <dirent.h>
 #include <limits.h>

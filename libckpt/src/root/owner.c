@@ -2,7 +2,7 @@
  * owner.c: identity of a writing process and whether it lives. Reads /proc, keeps nothing. A wrong
  * "gone" would let a live writer's staging be removed: whatever is in doubt is UNKNOWN.
  */
-#include "format/owner.h"
+#include "root/owner.h"
 
 #include <errno.h>
 #include <fcntl.h>
