@@ -21,25 +21,12 @@ const char *rdzv__why_text(int why)
     return why >= 0 && why < RDZV__WHY_COUNT ? why_texts[why] : "unknown reason";
 }
 
-static void memory_change(void *ctx, uint64_t record, const struct rdzv__change *change)
-{
-    (void)ctx;
-    (void)record;
-    (void)change;
-}
-
-static void memory_sealed(void *ctx, uint64_t record)
-{
-    rdzv__core_persisted(ctx, record);
-}
-
 void rdzv__core_init(struct rdzv__core *core, const struct rdzv__core_options *options)
 {
     memset(core, 0, sizeof *core);
     core->options = *options;
-    core->journal = options->journal != NULL
-                        ? *options->journal
-                        : (struct rdzv__journal){memory_change, memory_sealed, core};
+    if (options->journal != NULL)
+        core->journal = *options->journal;
     rdzv__store_init(&core->store, options->allocator, options->max_store_bytes,
                      options->hash_seed);
     queue_init(&core->ready);

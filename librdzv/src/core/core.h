@@ -40,7 +40,7 @@ struct rdzv__journal {
 
 struct rdzv__core_options {
     const rdzv_allocator *allocator;
-    const struct rdzv__journal *journal; /* copied; NULL = in memory, persisted when made */
+    const struct rdzv__journal *journal; /* copied; NULL = in memory, no records */
     struct rdzv__wire_limits limits;
     uint64_t max_store_bytes;
     uint64_t max_unread_bytes;

@@ -11,12 +11,15 @@
 #include <string.h>
 
 enum { CHECK_READY = 0, CHECK_NOT_READY = 1, WAIT_CANCELED = 1, NUMBER_CHARS = 24 };
+enum { ALWAYS_FITS = 18 }; /* digits of a number that is surely below 2^63 */
 
 typedef int op_fn(struct rdzv__session *s, const uint8_t *body);
 
 static void record_change(struct rdzv__core *core, int kind, struct rdzv__field key,
                           struct rdzv__field value)
 {
+    if (core->journal.change == NULL)
+        return;
     if (!core->record_open) {
         core->record_open = 1;
         core->recorded++;
@@ -139,7 +142,7 @@ int rdzv__parse_i64(const uint8_t *text, size_t len, int64_t *ret)
     size_t first = i;
     for (; i < len && text[i] >= '0' && text[i] <= '9'; i++) {
         uint64_t digit = (uint64_t)(text[i] - '0');
-        if (v > (limit - digit) / 10)
+        if (i - first >= ALWAYS_FITS && v > (limit - digit) / 10)
             return 0;
         v = v * 10 + digit;
     }
@@ -152,6 +155,10 @@ static struct rdzv__field format_i64(int64_t v, uint8_t text[NUMBER_CHARS])
 {
     uint64_t rest = v < 0 ? 0 - (uint64_t)v : (uint64_t)v;
     size_t at = NUMBER_CHARS;
+    for (; rest >= 100; rest /= 100) {
+        text[--at] = (uint8_t)('0' + rest % 100 % 10);
+        text[--at] = (uint8_t)('0' + rest % 100 / 10);
+    }
     do {
         text[--at] = (uint8_t)('0' + rest % 10);
         rest /= 10;

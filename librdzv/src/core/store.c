@@ -193,8 +193,10 @@ int rdzv__store_put(struct rdzv__store *st, struct rdzv__name *name, const uint8
                     size_t len, int *ret_changed)
 {
     *ret_changed = 0;
+    /* Counters of equal length mostly differ at their end. */
     if (name->has_key && name->value_len == len &&
-        (len == 0 || memcmp(name->value, value, len) == 0))
+        (len == 0 ||
+         (name->value[len - 1] == value[len - 1] && memcmp(name->value, value, len) == 0)))
         return RDZV__WHY_OK;
     size_t cap = len > MIN_VALUE_CAP ? len : MIN_VALUE_CAP;
     /* A much shorter value gives the long block back. */

@@ -182,19 +182,3 @@ int rdzv__scan(struct rdzv__scan *scan, uint8_t *dialect, const struct rdzv__wir
         scan->step++;
     }
 }
-
-uint32_t rdzv__take_u32(const uint8_t **cursor)
-{
-    return bytes_get_u32(rdzv__take(cursor, 4));
-}
-
-uint64_t rdzv__take_u64(const uint8_t **cursor)
-{
-    return bytes_get_u64(rdzv__take(cursor, 8));
-}
-
-struct rdzv__field rdzv__take_string(const uint8_t **cursor)
-{
-    size_t len = (size_t)rdzv__take_u64(cursor);
-    return (struct rdzv__field){rdzv__take(cursor, len), len};
-}

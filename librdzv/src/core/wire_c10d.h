@@ -4,6 +4,7 @@
 #ifndef RDZV_CORE_WIRE_C10D_H
 #define RDZV_CORE_WIRE_C10D_H
 
+#include "bytes.h"
 #include "core/why.h"
 
 #include <stddef.h>
@@ -80,8 +81,20 @@ static inline const uint8_t *rdzv__take(const uint8_t **cursor, size_t len)
     return p;
 }
 
-uint32_t rdzv__take_u32(const uint8_t **cursor);
-uint64_t rdzv__take_u64(const uint8_t **cursor);
-struct rdzv__field rdzv__take_string(const uint8_t **cursor);
+static inline uint32_t rdzv__take_u32(const uint8_t **cursor)
+{
+    return bytes_get_u32(rdzv__take(cursor, 4));
+}
+
+static inline uint64_t rdzv__take_u64(const uint8_t **cursor)
+{
+    return bytes_get_u64(rdzv__take(cursor, 8));
+}
+
+static inline struct rdzv__field rdzv__take_string(const uint8_t **cursor)
+{
+    size_t len = (size_t)rdzv__take_u64(cursor);
+    return (struct rdzv__field){rdzv__take(cursor, len), len};
+}
 
 #endif
