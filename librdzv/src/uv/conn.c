@@ -1,38 +1,30 @@
 /*
- * conn.c: one client's socket between libuv and its core session. Reads go through the server's
+ * conn.c: one client's socket between epoll and its core session. Reads go through the server's
  * one buffer, so an idle connection has none. Whatever a read caused, in this session or others, is
  * sent in one write per connection before the callback returns. Writes use MSG_NOSIGNAL: a client
  * that is gone raises no SIGPIPE in the embedding program.
- * Invariant: a conn is in server->conns until rdzv__conn_close, and its memory lives until libuv
- * has let go of its handle.
+ * Invariant: a conn is in server->conns until conn_close, then in server->gone until the turn ends,
+ * because an event of this turn may still name it.
  */
 #include "uv/server.h"
 
 #include <errno.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { READS_PER_EVENT = 8, SPANS = 16 };
+enum { READS_PER_EVENT = 8, SPANS = 16, EVENTS = 128 };
 
 struct rdzv__conn {
-    uv_poll_t poll;
-    struct queue link;
     struct queue begun; /* in server->begun, exactly while a request has come in part */
     uint64_t begun_ms;
+    struct queue link; /* in server->conns, then in server->gone */
     struct rdzv_server *server;
     struct rdzv__session session;
     int fd; /* -1 = closed */
-    int events;
+    uint32_t events;
 };
-
-static void conn_closed(uv_handle_t *handle)
-{
-    struct rdzv__conn *c = handle->data;
-    struct rdzv_server *s = c->server;
-    rdzv__free(&s->allocator, c);
-    rdzv__loop_handle_gone(s);
-}
 
 static void conn_close(struct rdzv__conn *c)
 {
@@ -40,8 +32,10 @@ static void conn_close(struct rdzv__conn *c)
     rdzv__session_close(&c->session);
     queue_remove(&c->link);
     queue_remove(&c->begun);
+    queue_push(&s->gone, &c->link);
     s->conn_count--;
-    uv_close((uv_handle_t *)&c->poll, conn_closed);
+    /* A copy of the descriptor in a forked child would keep it in the set. */
+    epoll_ctl(s->epoll, EPOLL_CTL_DEL, c->fd, NULL);
     close(c->fd);
     c->fd = -1;
     rdzv__loop_conn_left(s);
@@ -65,17 +59,22 @@ static void conn_end(struct rdzv__conn *c)
     conn_close(c);
 }
 
-static void on_poll(uv_poll_t *poll, int status, int events);
-
-static void watch(struct rdzv__conn *c, int events)
+static void watch(struct rdzv__conn *c, uint32_t events)
 {
     if (c->events == events)
         return;
     c->events = events;
-    if (events == 0)
-        uv_poll_stop(&c->poll);
-    else
-        uv_poll_start(&c->poll, events, on_poll);
+    struct epoll_event e = {.events = events, .data.ptr = c};
+    epoll_ctl(c->server->epoll, EPOLL_CTL_MOD, c->fd, &e);
+}
+
+static ssize_t send_spans(int fd, const struct rdzv__field *spans, size_t n)
+{
+    struct iovec iov[SPANS];
+    for (size_t i = 0; i < n; i++)
+        iov[i] = (struct iovec){(void *)(uintptr_t)spans[i].data, spans[i].len};
+    struct msghdr msg = {.msg_iov = iov, .msg_iovlen = n};
+    return sendmsg(fd, &msg, MSG_NOSIGNAL);
 }
 
 /* 1 = all that may be sent was sent, 0 = the socket is full, -1 = the connection is broken. */
@@ -86,11 +85,8 @@ static int send_output(struct rdzv__conn *c)
         size_t n = rdzv__session_output(&c->session, spans, SPANS);
         if (n == 0)
             return 1;
-        struct iovec iov[SPANS];
-        for (size_t i = 0; i < n; i++)
-            iov[i] = (struct iovec){(void *)(uintptr_t)spans[i].data, spans[i].len};
-        struct msghdr msg = {.msg_iov = iov, .msg_iovlen = n};
-        ssize_t sent = sendmsg(c->fd, &msg, MSG_NOSIGNAL);
+        ssize_t sent = n == 1 ? send(c->fd, spans[0].data, spans[0].len, MSG_NOSIGNAL)
+                              : send_spans(c->fd, spans, n);
         if (sent >= 0)
             rdzv__session_sent(&c->session, (size_t)sent);
         else if (errno == EAGAIN || errno == EWOULDBLOCK)
@@ -115,8 +111,7 @@ static void settle(struct rdzv__conn *c)
         conn_end(c);
         return;
     }
-    watch(c,
-          (session->state == RDZV__SESSION_OPEN ? UV_READABLE : 0) | (sent == 0 ? UV_WRITABLE : 0));
+    watch(c, (session->state == RDZV__SESSION_OPEN ? EPOLLIN : 0U) | (sent == 0 ? EPOLLOUT : 0U));
 }
 
 static void settle_ready(struct rdzv_server *s)
@@ -161,6 +156,7 @@ void rdzv__conn_request_timer(uv_timer_t *timer)
         rdzv__session_expire(&c->session);
     }
     settle_ready(s);
+    rdzv__conn_free_gone(s);
     rdzv__loop_publish(s);
 }
 
@@ -195,34 +191,39 @@ static int read_once(struct rdzv__conn *c)
     return len < RDZV__READ_BYTES || c->session.state != RDZV__SESSION_OPEN;
 }
 
-static void on_poll(uv_poll_t *poll, int status, int events)
+void rdzv__conn_serve(struct rdzv__conn *c, uint32_t events)
 {
-    struct rdzv__conn *c = poll->data;
     struct rdzv_server *s = c->server;
-    if (status < 0) {
+    if (c->fd < 0)
+        return; /* an earlier event of this turn has closed it */
+    /* Nothing was asked for and yet there is an event: it is broken at both ends. */
+    if ((events & EPOLLERR) != 0 || c->events == 0)
         conn_close(c);
-    } else {
-        if ((events & UV_WRITABLE) != 0)
-            settle(c);
-        if ((events & UV_READABLE) != 0 && c->fd >= 0 && c->session.state == RDZV__SESSION_OPEN) {
-            for (int i = 0; i < READS_PER_EVENT && read_once(c) == 0; i++)
-                ;
-        }
+    else if ((events & (EPOLLOUT | EPOLLHUP)) != 0 && (c->events & EPOLLOUT) != 0)
+        settle(c);
+    if ((events & (EPOLLIN | EPOLLHUP)) != 0 && c->fd >= 0 &&
+        c->session.state == RDZV__SESSION_OPEN) {
+        for (int i = 0; i < READS_PER_EVENT && read_once(c) == 0; i++)
+            ;
     }
     settle_ready(s);
-    rdzv__loop_publish(s);
+}
+
+void rdzv__conn_free_gone(struct rdzv_server *s)
+{
+    while (!queue_empty(&s->gone)) {
+        struct rdzv__conn *c = QUEUE_ENTRY(s->gone.next, struct rdzv__conn, link);
+        queue_remove(&c->link);
+        rdzv__free(&s->allocator, c);
+    }
 }
 
 void rdzv__conn_open(struct rdzv_server *s, int fd)
 {
     struct rdzv__conn *c = rdzv__alloc(&s->allocator, sizeof *c);
-    int failed = c == NULL;
-    if (!failed) {
-        failed = uv_poll_init(s->loop, &c->poll, fd) != 0;
-        if (failed)
-            rdzv__free(&s->allocator, c);
-    }
-    if (failed) {
+    struct epoll_event e = {.events = EPOLLIN, .data.ptr = c};
+    if (c == NULL || epoll_ctl(s->epoll, EPOLL_CTL_ADD, fd, &e) != 0) {
+        rdzv__free(&s->allocator, c);
         close(fd);
         s->refused++;
         rdzv__log_kind(s, RDZV__WHY_NO_MEMORY, RDZV_LOG_ERROR,
@@ -230,21 +231,19 @@ void rdzv__conn_open(struct rdzv_server *s, int fd)
                        (unsigned long long)s->conn_count);
         return;
     }
-    c->poll.data = c;
     c->server = s;
     c->fd = fd;
-    c->events = 0;
+    c->events = EPOLLIN;
     queue_init(&c->begun);
     rdzv__session_open(&c->session, &s->core);
     queue_push(&s->conns, &c->link);
-    s->handles++;
     s->conn_count++;
     s->accepted++;
-    watch(c, UV_READABLE);
 }
 
 void rdzv__conn_close_all(struct rdzv_server *s)
 {
     while (!queue_empty(&s->conns))
         conn_close(QUEUE_ENTRY(s->conns.next, struct rdzv__conn, link));
+    rdzv__conn_free_gone(s);
 }

@@ -14,10 +14,11 @@
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
 enum {
-    ACCEPTS_PER_EVENT = 128,
+    ACCEPTS_PER_EVENT = 512, /* the backlog is what a storm overflows */
     PAUSE_MS = 100,
     KEEPALIVE_IDLE_S = 60,
     KEEPALIVE_INTERVAL_S = 15,
@@ -165,6 +166,7 @@ int rdzv__listener_bind(struct rdzv__listener *l, const rdzv_server_options *opt
     setsockopt(l->fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
     setsockopt(l->fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
     fcntl(l->fd, F_SETFD, FD_CLOEXEC);
+    fcntl(l->fd, F_SETFL, fcntl(l->fd, F_GETFL) | O_NONBLOCK); /* the caller's may block */
     struct sockaddr_storage addr = {0};
     socklen_t len = sizeof addr;
     int backlog = opt->backlog < INT32_MAX ? (int)opt->backlog : INT32_MAX;
@@ -182,18 +184,21 @@ int rdzv__listener_bind(struct rdzv__listener *l, const rdzv_server_options *opt
     return code;
 }
 
-static void on_acceptable(uv_poll_t *poll, int status, int events);
+static void watch(struct rdzv_server *s, int what, uint32_t events)
+{
+    struct epoll_event e = {.events = events, .data.ptr = NULL};
+    epoll_ctl(s->epoll, what, s->listener.fd, &e);
+}
 
 static void on_retry(uv_timer_t *timer)
 {
-    struct rdzv_server *s = timer->data;
-    uv_poll_start(&s->listener.poll, UV_READABLE, on_acceptable);
+    watch(timer->data, EPOLL_CTL_MOD, EPOLLIN);
 }
 
 /* Level-triggered polling would spin as long as the cause lasts. */
 static void pause_accepting(struct rdzv_server *s, int error)
 {
-    uv_poll_stop(&s->listener.poll);
+    watch(s, EPOLL_CTL_MOD, 0);
     uv_timer_start(&s->listener.retry, on_retry, PAUSE_MS, 0);
     rdzv__log_kind(s, RDZV__LOG_ACCEPT_PAUSED, RDZV_LOG_ERROR,
                    "cannot accept clients on %s with %llu connected: %s; they wait until that is "
@@ -201,15 +206,9 @@ static void pause_accepting(struct rdzv_server *s, int error)
                    s->listener.address, (unsigned long long)s->conn_count, strerror(error));
 }
 
-static void on_acceptable(uv_poll_t *poll, int status, int events)
+void rdzv__listener_accept(struct rdzv_server *s)
 {
-    struct rdzv_server *s = poll->data;
-    (void)events;
-    if (status < 0) {
-        pause_accepting(s, -status);
-        return;
-    }
-    for (int i = 0; i < ACCEPTS_PER_EVENT; i++) {
+    for (int i = 0; i < ACCEPTS_PER_EVENT && s->listener.fd >= 0; i++) {
         int fd = accept4(s->listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0 && s->conn_count >= s->max_connections) {
             close(fd);
@@ -233,20 +232,13 @@ static void on_acceptable(uv_poll_t *poll, int status, int events)
             rdzv__log_kind(s, RDZV__LOG_ACCEPT_FAILED, RDZV_LOG_WARN,
                            "accepting a client on %s: %s", s->listener.address, strerror(errno));
     }
-    rdzv__loop_publish(s);
 }
 
-int rdzv__listener_start(struct rdzv_server *s)
+void rdzv__listener_start(struct rdzv_server *s)
 {
-    struct rdzv__listener *l = &s->listener;
-    int result = uv_poll_init(s->loop, &l->poll, l->fd);
-    if (result != 0)
-        return result;
-    uv_timer_init(s->loop, &l->retry);
-    l->poll.data = s;
-    l->retry.data = s;
-    s->handles += 2;
-    return uv_poll_start(&l->poll, UV_READABLE, on_acceptable);
+    uv_timer_init(s->loop, &s->listener.retry);
+    s->listener.retry.data = s;
+    s->handles++;
 }
 
 void rdzv__listener_close(struct rdzv_server *s)
@@ -254,7 +246,7 @@ void rdzv__listener_close(struct rdzv_server *s)
     struct rdzv__listener *l = &s->listener;
     if (l->fd < 0)
         return;
-    uv_close((uv_handle_t *)&l->poll, rdzv__loop_handle_closed);
+    watch(s, EPOLL_CTL_DEL, 0);
     uv_close((uv_handle_t *)&l->retry, rdzv__loop_handle_closed);
     if (l->keep_fd)
         return;

@@ -24,9 +24,10 @@ void rdzv__loop_publish(struct rdzv_server *s)
 
 int rdzv__loop_start(struct rdzv_server *s)
 {
-    int result = rdzv__listener_start(s);
+    int result = rdzv__events_start(s);
     if (result != 0)
         return result;
+    rdzv__listener_start(s);
     uv_timer_init(s->loop, &s->log_timer);
     uv_timer_init(s->loop, &s->drain_timer);
     uv_timer_init(s->loop, &s->request_timer);
@@ -81,6 +82,7 @@ void rdzv__loop_close(struct rdzv_server *s)
     s->closing = 1;
     rdzv__listener_close(s);
     rdzv__conn_close_all(s);
+    rdzv__events_close(s);
     uv_close((uv_handle_t *)&s->log_timer, rdzv__loop_handle_closed);
     uv_close((uv_handle_t *)&s->drain_timer, rdzv__loop_handle_closed);
     uv_close((uv_handle_t *)&s->request_timer, rdzv__loop_handle_closed);

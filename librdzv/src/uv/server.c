@@ -112,6 +112,7 @@ static struct rdzv_server *allocate(const rdzv_server_options *opt, const rdzv_a
     s->request_timeout_ms = opt->request_timeout_ms;
     queue_init(&s->conns);
     queue_init(&s->begun);
+    queue_init(&s->gone);
     init_core(s, opt);
     return s;
 }

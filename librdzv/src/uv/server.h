@@ -32,7 +32,6 @@ struct rdzv__log_window {
 };
 
 struct rdzv__listener {
-    uv_poll_t poll;
     uv_timer_t retry; /* ends a pause of accepting */
     int fd;           /* -1 = closed */
     int keep_fd;      /* open failed: the descriptor stays the caller's */
@@ -67,6 +66,9 @@ struct rdzv_server {
     struct queue conns;
     struct queue begun; /* connections with a request that has not come in whole, oldest first */
     uint64_t max_connections;
+    struct queue gone; /* closed, but an event at hand may still name them */
+    uv_poll_t poll;    /* of `epoll` */
+    int epoll;
     uint64_t conn_count;
     uint64_t accepted;
     uint64_t refused;
@@ -101,8 +103,9 @@ void rdzv__log_timer(uv_timer_t *timer);
 
 /* listen.c */
 int rdzv__listener_bind(struct rdzv__listener *l, const rdzv_server_options *opt, rdzv_error *err);
-/* Puts the bound listener on the loop. Returns 0 or a libuv error. */
-int rdzv__listener_start(struct rdzv_server *s);
+/* Takes what has come, up to a limit. */
+void rdzv__listener_accept(struct rdzv_server *s);
+void rdzv__listener_start(struct rdzv_server *s);
 void rdzv__listener_close(struct rdzv_server *s);
 /* "127.0.0.1:29400" or "[::1]:29400"; returns the port. */
 uint16_t rdzv__address_text(const struct sockaddr_storage *addr, char *ret, size_t size);
@@ -111,9 +114,16 @@ uint16_t rdzv__address_text(const struct sockaddr_storage *addr, char *ret, size
 struct rdzv__conn;
 /* Takes over `fd`. */
 void rdzv__conn_open(struct rdzv_server *s, int fd);
+void rdzv__conn_serve(struct rdzv__conn *c, uint32_t events);
+/* At the end of a turn. */
+void rdzv__conn_free_gone(struct rdzv_server *s);
 void rdzv__conn_close_all(struct rdzv_server *s);
 /* Ends those that began a request too long ago. */
 void rdzv__conn_request_timer(uv_timer_t *timer);
+
+/* events.c: the listener and all connections as one descriptor on the loop. */
+int rdzv__events_start(struct rdzv_server *s); /* 0, or a libuv error and nothing is left */
+void rdzv__events_close(struct rdzv_server *s);
 
 /* loop.c: what happens on the loop's thread. */
 int rdzv__loop_start(struct rdzv_server *s);
