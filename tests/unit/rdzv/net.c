@@ -168,6 +168,41 @@ void net_log_line(void *ctx, int level, const char *line)
     snprintf(log->text + used, sizeof log->text - used, "%s\n", line);
 }
 
+rdzv_server *net_open(const rdzv_server_options *given, struct net_log *log)
+{
+    rdzv_server_options opt = given != NULL ? *given : net_options();
+    opt.log = net_log_line;
+    opt.log_ctx = log;
+    rdzv_server *s = NULL;
+    rdzv_error err = {0};
+    ck_assert_msg(rdzv_server_open(&s, &opt, &err) == RDZV_OK, "%s", err.text);
+    return s;
+}
+
+void net_expect_log(rdzv_server *s, struct net_log *log, const char *text)
+{
+    for (int i = 0; strstr(log->text, text) == NULL; i++) {
+        ck_assert_msg(i < 200, "\"%s\" was not logged, but:\n%s", text, log->text);
+        ck_assert_int_ge(rdzv_server_wait(s, 50), 0);
+    }
+}
+
+uint64_t net_stat(const rdzv_server *s, size_t offset)
+{
+    rdzv_server_stats st = {.size = sizeof st};
+    ck_assert_int_eq(rdzv_server_get_stats(s, &st), RDZV_OK);
+    uint64_t v;
+    memcpy(&v, (char *)&st + offset, sizeof v);
+    return v;
+}
+
+void net_expect_stat(const rdzv_server *s, size_t offset, uint64_t want)
+{
+    for (int i = 0; i < 2000 && net_stat(s, offset) != want; i++)
+        usleep(1000);
+    ck_assert_uint_eq(net_stat(s, offset), want);
+}
+
 void net_count_call(void *count)
 {
     ++*(int *)count;

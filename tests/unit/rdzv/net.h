@@ -36,6 +36,17 @@ struct net_log {
     char text[8192];
 };
 void net_log_line(void *log, int level, const char *line);
+/* An open server that logs into `log`; `given` may be NULL. */
+rdzv_server *net_open(const rdzv_server_options *given, struct net_log *log);
+/* Runs what is ready until `text` was logged. */
+void net_expect_log(rdzv_server *s, struct net_log *log, const char *text);
+uint64_t net_stat(const rdzv_server *s, size_t offset);
+/* Waits for it: stats are published after the answers went out. */
+void net_expect_stat(const rdzv_server *s, size_t offset, uint64_t want);
+#define NET_STAT(s, field) net_stat((s), offsetof(rdzv_server_stats, field))
+#define NET_EXPECT_STAT(s, field, want)                                                            \
+    net_expect_stat((s), offsetof(rdzv_server_stats, field), (want))
+
 void net_count_call(void *count); /* an rdzv_closed_fn: adds 1 to an int */
 
 #endif

@@ -39,51 +39,13 @@ static void teardown(void)
     ck_assert_int_eq(net_count_fds(), fds_before);
 }
 
-static rdzv_server *open_server(const rdzv_server_options *given)
-{
-    rdzv_server_options opt = given != NULL ? *given : net_options();
-    opt.log = net_log_line;
-    opt.log_ctx = &server_log;
-    rdzv_server *s = NULL;
-    rdzv_error err = {0};
-    ck_assert_msg(rdzv_server_open(&s, &opt, &err) == RDZV_OK, "%s", err.text);
-    return s;
-}
-
-/* Runs what is ready until `text` was logged. */
-static void expect_log(rdzv_server *s, const char *text)
-{
-    for (int i = 0; strstr(server_log.text, text) == NULL; i++) {
-        ck_assert_msg(i < 200, "\"%s\" was not logged, but:\n%s", text, server_log.text);
-        ck_assert_int_ge(rdzv_server_wait(s, 50), 0);
-    }
-}
-
-static uint64_t stat_of(rdzv_server *s, size_t offset)
-{
-    rdzv_server_stats st = {.size = sizeof st};
-    ck_assert_int_eq(rdzv_server_get_stats(s, &st), RDZV_OK);
-    uint64_t v;
-    memcpy(&v, (char *)&st + offset, sizeof v);
-    return v;
-}
-
-/* Stats are published after the answers went out. */
-static void expect_stat(rdzv_server *s, size_t offset, uint64_t want)
-{
-    for (int i = 0; i < 2000 && stat_of(s, offset) != want; i++)
-        usleep(1000);
-    ck_assert_uint_eq(stat_of(s, offset), want);
-}
-#define EXPECT_STAT(s, field, want) expect_stat((s), offsetof(rdzv_server_stats, field), (want))
-
 static void replay(const char *version, size_t piece, size_t cut)
 {
     struct wire asked = WIRE_INIT;
     struct wire told = WIRE_INIT;
     wire_load(&asked, version, "client_to_server");
     wire_load(&told, version, "server_to_client");
-    rdzv_server *s = open_server(NULL);
+    rdzv_server *s = net_open(NULL, &server_log);
     int fd = net_connect(net_port(s));
     for (size_t at = 0; at < asked.len;) {
         size_t end = piece > 0 ? at + piece : at < cut ? cut : asked.len;
@@ -133,17 +95,17 @@ START_TEST(bad_starts_are_closed_and_counted)
                   {"\x80\x01", 2, "native protocol"},
                   {"\x0d\x11\x22\x33\x44", 5, "not a c10d request"}};
     for (size_t i = 0; i < sizeof starts / sizeof starts[0]; i++) {
-        rdzv_server *s = open_server(NULL);
+        rdzv_server *s = net_open(NULL, &server_log);
         int fd = net_connect(net_port(s));
         wire_bytes(&w, starts[i].bytes, starts[i].len);
         net_send(fd, &w);
         net_read_all(fd, &got);
         ck_assert_uint_eq(got.len, 0);
         close(fd);
-        EXPECT_STAT(s, refused, 1);
-        ck_assert_uint_eq(stat_of(s, offsetof(rdzv_server_stats, requests)), 0);
-        expect_log(s, "closed client 127.0.0.1:");
-        expect_log(s, starts[i].log);
+        NET_EXPECT_STAT(s, refused, 1);
+        ck_assert_uint_eq(NET_STAT(s, requests), 0);
+        net_expect_log(s, &server_log, "closed client 127.0.0.1:");
+        net_expect_log(s, &server_log, starts[i].log);
         ck_assert_int_eq(server_log.level, RDZV_LOG_WARN);
         memset(&server_log, 0, sizeof server_log);
         rdzv_server_close(s, NULL, NULL);
@@ -153,7 +115,7 @@ END_TEST
 
 START_TEST(a_flood_of_bad_clients_is_no_flood_of_lines)
 {
-    rdzv_server *s = open_server(NULL);
+    rdzv_server *s = net_open(NULL, &server_log);
     enum { BAD = 60 };
     for (int i = 0; i < BAD; i++) {
         int fd = net_connect(net_port(s));
@@ -162,8 +124,8 @@ START_TEST(a_flood_of_bad_clients_is_no_flood_of_lines)
         net_read_all(fd, &got);
         close(fd);
     }
-    EXPECT_STAT(s, refused, BAD);
-    expect_log(s, "more like this within a second");
+    NET_EXPECT_STAT(s, refused, BAD);
+    net_expect_log(s, &server_log, "more like this within a second");
     ck_assert_int_le(server_log.lines, 6); /* listening, and two per second */
     rdzv_server_close(s, NULL, NULL);
 }
@@ -173,7 +135,7 @@ START_TEST(a_slow_reader_is_closed)
 {
     rdzv_server_options opt = net_options();
     opt.max_unread_bytes = 1 << 20;
-    rdzv_server *s = open_server(&opt);
+    rdzv_server *s = net_open(&opt, &server_log);
     int fd = net_connect(net_port(s));
     wire_hello(&w);
     wire_add(&w, "bs", RDZV__OP_SET, "k");
@@ -189,7 +151,7 @@ START_TEST(a_slow_reader_is_closed)
     }
     ck_assert(errno == EPIPE || errno == ECONNRESET);
     close(fd);
-    expect_log(s, "does not read its answers");
+    net_expect_log(s, &server_log, "does not read its answers");
     ck_assert_int_eq(net_count_keys(net_port(s)), 1);
     rdzv_server_close(s, NULL, NULL);
 }
@@ -197,7 +159,7 @@ END_TEST
 
 START_TEST(large_answers_arrive_in_whole)
 {
-    rdzv_server *s = open_server(NULL);
+    rdzv_server *s = net_open(NULL, &server_log);
     int fd = net_connect(net_port(s));
     enum { LEN = 8 << 20, TIMES = 40 }; /* 320 MiB in all: more than max_unread_bytes */
     wire_hello(&w);
@@ -222,7 +184,7 @@ END_TEST
 
 START_TEST(waits_across_connections)
 {
-    rdzv_server *s = open_server(NULL);
+    rdzv_server *s = net_open(NULL, &server_log);
     enum { WAITERS = 200 };
     int fd[WAITERS];
     for (int i = 0; i < WAITERS; i++) {
@@ -231,11 +193,11 @@ START_TEST(waits_across_connections)
         wire_add(&w, "bis", RDZV__OP_WAIT, 1LL, "go");
         net_send(fd[i], &w);
     }
-    EXPECT_STAT(s, waiting, WAITERS);
-    EXPECT_STAT(s, connections, WAITERS);
+    NET_EXPECT_STAT(s, waiting, WAITERS);
+    NET_EXPECT_STAT(s, connections, WAITERS);
     for (int i = 0; i < WAITERS; i += 2)
         close(fd[i]);
-    EXPECT_STAT(s, waiting, WAITERS / 2);
+    NET_EXPECT_STAT(s, waiting, WAITERS / 2);
     int setter = net_connect(net_port(s));
     wire_hello(&w);
     wire_add(&w, "bss", RDZV__OP_SET, "go", "now");
@@ -246,17 +208,17 @@ START_TEST(waits_across_connections)
         close(fd[i]);
     }
     close(setter);
-    EXPECT_STAT(s, connections, 0);
-    EXPECT_STAT(s, waiting, 0);
-    EXPECT_STAT(s, accepted, WAITERS + 1);
-    EXPECT_STAT(s, keys, 1);
+    NET_EXPECT_STAT(s, connections, 0);
+    NET_EXPECT_STAT(s, waiting, 0);
+    NET_EXPECT_STAT(s, accepted, WAITERS + 1);
+    NET_EXPECT_STAT(s, keys, 1);
     rdzv_server_close(s, NULL, NULL);
 }
 END_TEST
 
 START_TEST(the_thread_is_named_and_takes_no_signals)
 {
-    rdzv_server *s = open_server(NULL);
+    rdzv_server *s = net_open(NULL, &server_log);
     ck_assert_int_eq(net_count_keys(net_port(s)), 0); /* so it runs */
     char blocked[64];
     net_thread_status("rdzv-server", "SigBlk", blocked, sizeof blocked);
@@ -270,7 +232,7 @@ END_TEST
 
 START_TEST(sockets_have_nodelay_and_keepalive)
 {
-    rdzv_server *s = open_server(NULL);
+    rdzv_server *s = net_open(NULL, &server_log);
     int fd = net_connect(net_port(s));
     wire_hello(&w);
     wire_add(&w, "bu", RDZV__OP_PING, 1u);
@@ -301,7 +263,7 @@ END_TEST
 
 START_TEST(out_of_descriptors_pauses_accepting)
 {
-    rdzv_server *s = open_server(NULL);
+    rdzv_server *s = net_open(NULL, &server_log);
     enum { CLIENTS = 5 };
     int fd[CLIENTS];
     for (int i = 0; i < CLIENTS; i++)
@@ -313,7 +275,7 @@ START_TEST(out_of_descriptors_pauses_accepting)
     setrlimit(RLIMIT_NOFILE, &none);
     for (int i = 0; i < CLIENTS; i++)
         ck_assert_int_eq(net_connect_socket(fd[i], net_port(s)), 0);
-    expect_log(s, "cannot accept clients");
+    net_expect_log(s, &server_log, "cannot accept clients");
     ck_assert_int_le(server_log.lines, 3);
     setrlimit(RLIMIT_NOFILE, &before);
     for (int i = 0; i < CLIENTS; i++) { /* it comes back by itself */
@@ -330,7 +292,7 @@ END_TEST
 
 START_TEST(drain_ends_with_the_last_client)
 {
-    rdzv_server *s = open_server(NULL);
+    rdzv_server *s = net_open(NULL, &server_log);
     int drained = 0;
     int closed = 0;
     int fd = net_connect(net_port(s));
@@ -368,15 +330,15 @@ END_TEST
 
 START_TEST(drain_ends_when_its_time_is_over)
 {
-    rdzv_server *s = open_server(NULL);
+    rdzv_server *s = net_open(NULL, &server_log);
     int drained = 0;
     int fd = net_connect(net_port(s));
-    EXPECT_STAT(s, connections, 1);
+    NET_EXPECT_STAT(s, connections, 1);
     ck_assert_int_eq(rdzv_server_drain(s, 50, net_count_call, &drained), RDZV_OK);
     for (int i = 0; i < 100 && drained == 0; i++)
         rdzv_server_wait(s, 100);
     ck_assert_int_eq(drained, 1);
-    ck_assert_uint_eq(stat_of(s, offsetof(rdzv_server_stats, connections)), 1);
+    ck_assert_uint_eq(NET_STAT(s, connections), 1);
     rdzv_server_close(s, NULL, NULL);
     close(fd);
 }
@@ -384,11 +346,11 @@ END_TEST
 
 START_TEST(close_ends_a_drain)
 {
-    rdzv_server *s = open_server(NULL);
+    rdzv_server *s = net_open(NULL, &server_log);
     int drained = 0;
     int closed = 0;
     int fd = net_connect(net_port(s));
-    EXPECT_STAT(s, connections, 1);
+    NET_EXPECT_STAT(s, connections, 1);
     ck_assert_int_eq(rdzv_server_drain(s, -1, net_count_call, &drained), RDZV_OK);
     rdzv_server_close(s, net_count_call, &closed);
     ck_assert_int_eq(drained, 1);
@@ -429,7 +391,7 @@ END_TEST
 
 START_TEST(a_child_after_fork_gets_estate)
 {
-    rdzv_server *s = open_server(NULL);
+    rdzv_server *s = net_open(NULL, &server_log);
     pid_t child = fork();
     if (child == 0) {
         rdzv_server_stats st = {.size = sizeof st};
@@ -451,9 +413,9 @@ END_TEST
 
 START_TEST(nothing_survives_exec)
 {
-    rdzv_server *s = open_server(NULL);
+    rdzv_server *s = net_open(NULL, &server_log);
     int fd = net_connect(net_port(s));
-    EXPECT_STAT(s, connections, 1);
+    NET_EXPECT_STAT(s, connections, 1);
     pid_t child = fork();
     if (child == 0) { /* 0, 1, 2 and the folder that ls itself opens */
         execl("/bin/sh", "sh", "-c",
@@ -514,7 +476,7 @@ START_TEST(twenty_servers_at_once)
 {
     rdzv_server *s[20];
     for (int i = 0; i < 20; i++)
-        s[i] = open_server(NULL);
+        s[i] = net_open(NULL, &server_log);
     for (int i = 0; i < 20; i++)
         ck_assert_int_eq(net_count_keys(net_port(s[i])), 0);
     for (int i = 0; i < 20; i++)
