@@ -39,8 +39,6 @@ int ckpt__code_of_errno(int sys_errno)
         return CKPT_EACCES;
     case ENOMEM:
         return CKPT_ENOMEM;
-    case ENOENT:
-        return CKPT_ENOENT;
     case EINVAL:
     case ENOTDIR:
     case EISDIR:

@@ -189,10 +189,19 @@ static int open_engine(ckpt *c, const ckpt_options *opt, ckpt__engine_maker make
                                   : ckpt__fail(err, CKPT_ENOMEM, "open %s: no engine", c->root);
 }
 
+/* The root stays where it was at open, whatever the working directory becomes. */
+static char *pin(const struct ckpt__env *env, const char *root)
+{
+    char here[PATH_MAX];
+    if (root[0] == '/' || getcwd(here, sizeof here) == NULL)
+        return ckpt__strdup(env, root);
+    return ckpt__path(env, "%s/%s", here, root);
+}
+
 static int open_parts(ckpt *c, const ckpt_options *opt, ckpt__engine_maker make, void *make_ctx,
                       ckpt_error *err)
 {
-    c->root = ckpt__strdup(&c->env, opt->root);
+    c->root = pin(&c->env, opt->root);
     c->run_id = ckpt__strdup(&c->env, opt->run_id != NULL ? opt->run_id : "");
     if (c->root == NULL || c->run_id == NULL)
         return ckpt__fail(err, CKPT_ENOMEM, "open %s: out of memory", opt->root);

@@ -56,9 +56,9 @@ static int32_t dir_put(void *ctx, const char *key, const void *bytes, size_t len
 static int64_t dir_get(void *ctx, const char *key, void *buf, size_t cap)
 {
     struct dir_board *b = ctx;
-    int fd = openat(b->fd, key, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int fd = openat(b->fd, key, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0)
-        return ckpt__code_of_errno(errno);
+        return errno == ENOENT ? CKPT_ENOENT : ckpt__code_of_errno(errno);
     size_t got = 0;
     int64_t result = CKPT_EINVAL;
     for (;;) {
@@ -96,7 +96,13 @@ int ckpt_group_dir(ckpt_group *ret, const char *dir, int32_t rank, int32_t world
 {
     if (ret == NULL || dir == NULL || dir[0] == '\0')
         return ckpt__fail(err, CKPT_EINVAL, "ckpt_group_dir needs a result and a directory");
-    if (mkdir(dir, 0777) != 0 && errno != EEXIST)
+    int made = mkdir(dir, 0777);
+    if (made != 0 && errno == ENOENT)
+        return ckpt__fail(err, CKPT_EINVAL,
+                          "make group directory %s: the directory above it does not exist; is its "
+                          "file system mounted?",
+                          dir);
+    if (made != 0 && errno != EEXIST)
         return ckpt__fail_sys(err, errno, "make group directory %s", dir);
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)

@@ -77,8 +77,11 @@ int ckpt__load_file(struct ckpt_load *l, ckpt_error *err)
     if (l->shards[0].path == NULL)
         return ckpt__fail(err, CKPT_ENOMEM, "load of %s: out of memory", l->file);
     int fd = open(l->file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
-        return ckpt__fail_sys(err, errno, "open %s", l->file);
+    if (fd < 0) {
+        int e = errno;
+        ckpt__fail_sys(err, e, "open %s", l->file);
+        return e == ENOENT ? err->code = CKPT_ENOENT : err->code;
+    }
     struct stat st;
     int rc = fstat(fd, &st) != 0 ? ckpt__fail_sys(err, errno, "look at %s", l->file)
              : !S_ISREG(st.st_mode)

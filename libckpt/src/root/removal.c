@@ -4,8 +4,10 @@
 #include "root/removal.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MAX_PASSES 3 /* a listing may miss names while others go */
 
@@ -39,10 +41,16 @@ static void remove_claim(struct ckpt__removal *r)
 static void list(struct ckpt__removal *r)
 {
     snprintf(r->path, sizeof r->path, "%s/.staging-%s", r->root, r->attempt);
-    r->dir = opendir(r->path);
-    if (r->dir != NULL)
+    int fd = open(r->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    r->dir = fd >= 0 ? fdopendir(fd) : NULL;
+    if (r->dir != NULL) {
         next(r);
-    else if (errno == ENOENT)
+        return;
+    }
+    int e = errno;
+    if (fd >= 0)
+        close(fd);
+    if (e == ENOENT || e == ELOOP || e == ENOTDIR) /* what is no directory is not ours */
         remove_claim(r);
     else
         r->done(r); /* out of descriptors or memory: the claim stays, so that it has an owner */

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #define EXPIRED_SECONDS 86400
+#define NAMELESS_SECONDS 600 /* a writer puts its name into a claim as soon as it has made it */
 
 void ckpt__step_name(char name[CKPT__NAME_BYTES], int64_t step, uint64_t sequence)
 {
@@ -68,7 +69,8 @@ static bool parse_step_name(const char *name, struct ckpt__step_dir *d)
     uint64_t step;
     if (dot == NULL || dot < name + 5 || strlen(name) >= sizeof d->name ||
         !parse_digits(name + 5, dot, &step) || step > INT64_MAX ||
-        !parse_digits(dot + 1, name + strlen(name), &d->sequence))
+        !parse_digits(dot + 1, name + strlen(name), &d->sequence) ||
+        d->sequence > CKPT__MAX_SEQUENCE)
         return false;
     d->step = (int64_t)step;
     char canonical[CKPT__NAME_BYTES];
@@ -99,7 +101,24 @@ static void read_claim(int dir, const char *name, struct ckpt__claim *claim)
     claim->known = n > 0 && ckpt__owner_parse(&claim->owner, text, (size_t)n) == CKPT_OK;
     /* The root's own time moves with every entry made in it: that is the file system's clock. */
     claim->expired = n >= 0 && fstat(dir, &root) == 0 &&
-                     root.st_mtim.tv_sec - st.st_mtim.tv_sec > EXPIRED_SECONDS;
+                     root.st_mtim.tv_sec - st.st_mtim.tv_sec >
+                         (claim->known ? EXPIRED_SECONDS : NAMELESS_SECONDS);
+}
+
+static bool parse_claim_name(const char *name, uint64_t *sequence)
+{
+    char canonical[CKPT__NAME_BYTES];
+    if (!parse_digits(name + 10, name + strlen(name), sequence) || *sequence > CKPT__MAX_SEQUENCE)
+        return false;
+    ckpt__claim_name(canonical, *sequence);
+    return strcmp(canonical, name) == 0;
+}
+
+/* A link is not ours, wherever it leads: what it holds must not be removed. */
+static bool is_directory(int dir, const char *name)
+{
+    struct stat st;
+    return fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
 }
 
 static int take_entry(struct ckpt__scan *s, int dir, const char *name)
@@ -114,14 +133,16 @@ static int take_entry(struct ckpt__scan *s, int dir, const char *name)
             return CKPT_ENOMEM;
         s->steps[s->step_count++] = d;
         sequence = d.sequence;
-    } else if (strncmp(name, ".sequence-", 10) == 0 && parse_digits(name + 10, end, &sequence)) {
+    } else if (strncmp(name, ".sequence-", 10) == 0) {
+        if (!parse_claim_name(name, &sequence))
+            return CKPT_OK;
         if (!ckpt__grow(s->env, &s->claims, s->claim_count, &s->claim_capacity, sizeof *s->claims))
             return CKPT_ENOMEM;
         struct ckpt__claim *claim = &s->claims[s->claim_count++];
         *claim = (struct ckpt__claim){.sequence = sequence};
         read_claim(dir, name, claim);
     } else if (strncmp(name, ".staging-", 9) == 0 && end - name == 9 + 32 &&
-               strspn(name + 9, "0123456789abcdef") == 32) {
+               strspn(name + 9, "0123456789abcdef") == 32 && is_directory(dir, name)) {
         if (!ckpt__grow(s->env, &s->stagings, s->staging_count, &s->staging_capacity, 33))
             return CKPT_ENOMEM;
         memcpy(s->stagings[s->staging_count++], name + 9, 33);
@@ -136,6 +157,10 @@ int ckpt__scan_root(struct ckpt__scan *s, const struct ckpt__env *env, const cha
 {
     *s = (struct ckpt__scan){.env = env};
     DIR *dir = opendir(root);
+    if (dir == NULL && errno == ENOENT)
+        return ckpt__fail(err, CKPT_EIO,
+                          "%s is gone: the directory was removed, or its file system unmounted",
+                          root);
     if (dir == NULL)
         return ckpt__fail_sys(err, errno, "open directory %s", root);
     int rc = CKPT_OK;
@@ -188,15 +213,17 @@ static int read_file(const struct ckpt__env *env, const char *path, size_t cap, 
     if (fd < 0) {
         int e = errno;
         int code = ckpt__fail_sys(err, e, "open %s", path);
-        return code == CKPT_EINVAL || code == CKPT_ENOENT ? err->code = CKPT_EUNREADABLE : code;
+        return code == CKPT_EINVAL || code == CKPT_EIO ? err->code = CKPT_EUNREADABLE : code;
     }
     struct stat st;
     int rc = CKPT_OK;
     uint8_t *bytes = NULL;
     if (fstat(fd, &st) != 0)
         rc = ckpt__fail_sys(err, errno, "stat %s", path);
-    else if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size > cap)
-        rc = ckpt__fail(err, CKPT_EUNREADABLE, "%s is not a file of at most %zu bytes", path, cap);
+    else if (!S_ISREG(st.st_mode))
+        rc = ckpt__fail(err, CKPT_EUNREADABLE, "%s is not a regular file", path);
+    else if ((uint64_t)st.st_size > cap)
+        rc = ckpt__fail(err, CKPT_EUNREADABLE, "%s is longer than %zu bytes", path, cap);
     else if ((bytes = ckpt__alloc(env, (size_t)st.st_size)) == NULL)
         rc = ckpt__fail(err, CKPT_ENOMEM, "read %s: out of memory", path);
     else

@@ -13,7 +13,8 @@
 
 #include <stdbool.h>
 
-#define CKPT__NAME_BYTES 64 /* every name above fits */
+#define CKPT__NAME_BYTES 64                           /* every name above fits */
+#define CKPT__MAX_SEQUENCE UINT64_C(1000000000000000) /* names beyond are not ours */
 
 struct ckpt__step_dir {
     int64_t step;
@@ -24,7 +25,7 @@ struct ckpt__step_dir {
 struct ckpt__claim {
     uint64_t sequence;
     bool known;   /* the owner could be read */
-    bool expired; /* nothing has been heard for a day on the file system's own clock */
+    bool expired; /* by the file system's own clock: a day, or minutes without an owner in it */
     struct ckpt__owner owner;
 };
 

@@ -146,8 +146,8 @@ int ckpt_save_commit(ckpt_save *s, ckpt_staged_fn staged, ckpt_saved_fn done, vo
 
 void ckpt_save_abort(ckpt_save *s, const char *reason)
 {
-    if (s == NULL || ckpt__check(s->c, NULL) != CKPT_OK)
-        return;
+    if (s == NULL || ckpt__check(s->c, NULL) != CKPT_OK || s->done != NULL)
+        return; /* one that was committed runs to its end */
     if (!s->c->has_group || s->c->closing) {
         ckpt__save_free(s);
         return;

@@ -78,24 +78,33 @@ void ckpt__save_discard(struct ckpt_save *s, void (*then)(struct ckpt_save *s))
 /* ------------------------------------------------------------------------------------------ */
 /* Prepare                                                                                      */
 
-/* A higher generation in the newest COMMIT means that this run has been replaced. */
-static void check_fence(struct ckpt_save *s, const struct ckpt__scan *scan)
+static const struct ckpt__step_dir *newest_below(const struct ckpt__scan *scan, uint64_t sequence)
 {
     const struct ckpt__step_dir *newest = NULL;
     for (size_t i = 0; i < scan->step_count; i++) {
-        if (newest == NULL || scan->steps[i].sequence > newest->sequence)
+        if (scan->steps[i].sequence < sequence &&
+            (newest == NULL || scan->steps[i].sequence > newest->sequence))
             newest = &scan->steps[i];
     }
+    return newest;
+}
+
+/* A higher generation in the newest COMMIT that can be read means that this run was replaced. */
+static void check_fence(struct ckpt_save *s, const struct ckpt__scan *scan)
+{
     struct ckpt__commit commit = {0};
     struct ckpt__digest digest;
-    if (newest == NULL ||
-        ckpt__commit_read(&commit, &digest, &s->c->env, s->c->root, newest->name, NULL) != CKPT_OK)
+    const struct ckpt__step_dir *d = newest_below(scan, UINT64_MAX);
+    while (d != NULL &&
+           ckpt__commit_read(&commit, &digest, &s->c->env, s->c->root, d->name, NULL) != CKPT_OK)
+        d = newest_below(scan, d->sequence);
+    if (d == NULL)
         return;
     if (commit.generation > s->c->generation)
         ckpt__save_fail(s, CKPT_EFENCED,
                         "%s/%s is of generation %" PRIu64 ", this run is of generation %" PRIu64
                         ": a newer run owns the root",
-                        s->c->root, newest->name, commit.generation, s->c->generation);
+                        s->c->root, d->name, commit.generation, s->c->generation);
     ckpt__commit_free(&commit, &s->c->env);
 }
 
@@ -149,6 +158,47 @@ static void end_prepare(struct ckpt_save *s)
 
 static void claim_next(struct ckpt_save *s);
 
+static void make_staging(struct ckpt_save *s)
+{
+    char hex[33];
+    ckpt__hex(&s->index.attempt, hex);
+    s->staging = ckpt__path(&s->c->env, "%s/.staging-%s", s->c->root, hex);
+    if (s->staging != NULL) {
+        ckpt__mkdir(&s->c->disk, s->staging, 0777, ckpt__save_then(s, end_prepare));
+    } else {
+        ckpt__save_fail(s, CKPT_ENOMEM, "save in %s: out of memory", s->c->root);
+        end_prepare(s);
+    }
+}
+
+static void claim_dropped(struct ckpt_save *s)
+{
+    if (ckpt__save_failed(s))
+        end_prepare(s);
+    else
+        claim_next(s);
+}
+
+/* Between our look at the root and our claim another writer may have published under this number
+ * and taken its own claim back. Its directory was there before its claim went. */
+static void check_claim(struct ckpt_save *s)
+{
+    struct ckpt__scan scan;
+    if (ckpt__scan_root(&scan, &s->c->env, s->c->root, &s->error) != CKPT_OK) {
+        end_prepare(s);
+        return;
+    }
+    const struct ckpt__step_dir *newest = newest_below(&scan, UINT64_MAX);
+    bool taken = newest != NULL && newest->sequence >= s->sequence;
+    if (taken)
+        s->sequence = newest->sequence + 1;
+    ckpt__scan_free(&scan);
+    if (taken && s->claim_tries++ < MAX_CLAIM_TRIES)
+        ckpt__unlink(&s->c->disk, s->claim_path, ckpt__save_then(s, claim_dropped));
+    else
+        make_staging(s);
+}
+
 static void claimed(struct ckpt__req *req)
 {
     struct ckpt_save *s = req->ctx;
@@ -169,15 +219,7 @@ static void claimed(struct ckpt__req *req)
         end_prepare(s);
         return;
     }
-    char hex[33];
-    ckpt__hex(&s->index.attempt, hex);
-    s->staging = ckpt__path(env, "%s/.staging-%s", s->c->root, hex);
-    if (s->staging != NULL) {
-        ckpt__mkdir(&s->c->disk, s->staging, 0777, ckpt__save_then(s, end_prepare));
-    } else {
-        ckpt__save_fail(s, CKPT_ENOMEM, "save in %s: out of memory", s->c->root);
-        end_prepare(s);
-    }
+    check_claim(s);
 }
 
 static void claim_next(struct ckpt_save *s)

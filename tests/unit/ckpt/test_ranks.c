@@ -343,6 +343,50 @@ START_TEST(a_second_writer_of_the_step)
 }
 END_TEST
 
+/* Two writers at once, neither knows of the other: every sequence number is given out once. */
+START_TEST(two_writers_never_share_a_sequence)
+{
+    enum { SAVES = 40 };
+    bool seen[2 * SAVES + 2] = {false};
+    trainer_set_bytes(1000);
+    for (int w = 0; w < 2; w++) {
+        ckpt_options opt;
+        ckpt_options_init(&opt, sizeof opt);
+        opt.root = root;
+        opt.block_bytes = 64u << 10;
+        opt.staging_bytes = 128u << 10;
+        ck_assert_int_eq(ckpt_open(&ranks[w], &opt, NULL), CKPT_OK);
+    }
+    for (int k = 0; k < SAVES; k++) {
+        struct trainer_pending *p[2];
+        for (int w = 0; w < 2; w++)
+            p[w] = trainer_start(ranks[w], 0, 1000 * (w + 1) + k, 1, NULL);
+        for (int w = 0; w < 2; w++) {
+            struct trainer_saved saved;
+            ckpt_error err = {0};
+            int rc = trainer_finish(p[w], &saved, &err);
+            ck_assert_msg(rc == CKPT_OK, "%s", err.text);
+            ck_assert_uint_lt(saved.sequence, 2 * SAVES + 2);
+            ck_assert(!seen[saved.sequence]);
+            seen[saved.sequence] = true;
+        }
+    }
+}
+END_TEST
+
+START_TEST(a_fifo_on_the_board_hurts_nobody)
+{
+    char path[400];
+    ck_assert_int_eq(mkdir(board, 0777), 0);
+    snprintf(path, sizeof path, "%s/rank-1", board);
+    ck_assert_int_eq(mkfifo(path, 0666), 0);
+    world = 1;
+    open_rank(0, 2, 300, 0);
+    save_some(1, 1, 0x1);
+    ck_assert_int_eq(save_codes[0], CKPT_ETIMEDOUT);
+}
+END_TEST
+
 START_TEST(generations_that_differ_are_refused)
 {
     world = 2;
@@ -368,6 +412,8 @@ Suite *suite(void)
     tcase_add_loop_test(t, a_load_that_is_given_up, 0, 2);
     tcase_add_test(t, one_full_disk_fails_all);
     tcase_add_test(t, a_second_writer_of_the_step);
+    tcase_add_test(t, two_writers_never_share_a_sequence);
+    tcase_add_test(t, a_fifo_on_the_board_hurts_nobody);
     tcase_add_test(t, generations_that_differ_are_refused);
     suite_add_tcase(s, t);
     return s;

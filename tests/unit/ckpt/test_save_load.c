@@ -246,6 +246,108 @@ START_TEST(bad_roots)
 }
 END_TEST
 
+/* Names that are not ours, and things that are not what their name says, are left alone. */
+START_TEST(what_is_not_ours_stays)
+{
+    char path[400], other[400], kept[500];
+    static const char *const names[] = {".sequence-18446744073709551615", ".sequence-7",
+                                        "step-00000000000000099.18446744073709551615", "step-99.1",
+                                        "step-x.00001"};
+    ckpt *c = open_way(_i);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        snprintf(path, sizeof path, "%s/%s", disk.dir, names[i]);
+        ck_assert_int_eq(mkdir(path, 0777), 0);
+    }
+    snprintf(other, sizeof other, "%s/other", disk.dir);
+    snprintf(kept, sizeof kept, "%s/file", other);
+    ck_assert_int_eq(mkdir(other, 0777), 0);
+    close(open(kept, O_CREAT | O_WRONLY | O_CLOEXEC, 0666));
+    snprintf(path, sizeof path, "%s/.staging-%032d", disk.dir, 7);
+    ck_assert_int_eq(symlink(other, path), 0);
+    struct trainer_saved saved;
+    for (uint64_t n = 1; n < 4; n++) {
+        save(c, (int64_t)n, 1, &saved);
+        ck_assert_uint_eq(saved.sequence, n);
+        ck_assert_int_eq(load(c).step, (int64_t)n);
+    }
+    ck_assert_int_eq(access(kept, F_OK), 0);
+    ckpt_close(c);
+}
+END_TEST
+
+START_TEST(a_fence_behind_a_damaged_one)
+{
+    ckpt_options opt = options(_i);
+    ckpt_error err = {0};
+    ckpt *c;
+    struct trainer_saved saved;
+    opt.generation = 5;
+    ck_assert_int_eq(ckpt_open(&c, &opt, &err), CKPT_OK);
+    save(c, 1, 1, NULL);
+    save(c, 2, 1, &saved);
+    ckpt_close(c);
+    flip(inside(saved.path, "COMMIT"), 30);
+    opt.generation = 3;
+    ck_assert_int_eq(ckpt_open(&c, &opt, &err), CKPT_OK);
+    ck_assert_int_eq(trainer_save(c, 0, 3, 1, NULL, &err), CKPT_EFENCED);
+    ckpt_close(c);
+}
+END_TEST
+
+START_TEST(a_root_that_vanishes_or_is_relative)
+{
+    char command[400], here[300];
+    ckpt_options opt = options(_i);
+    ckpt_error err = {0};
+    ckpt *c;
+    ck_assert_ptr_nonnull(getcwd(here, sizeof here));
+    ck_assert_int_eq(chdir(disk.dir), 0);
+    opt.root = "relative";
+    ck_assert_int_eq(ckpt_open(&c, &opt, &err), CKPT_OK);
+    ck_assert_int_eq(mkdir("elsewhere", 0777), 0);
+    ck_assert_int_eq(mkdir("elsewhere/relative", 0777), 0);
+    ck_assert_int_eq(chdir("elsewhere"), 0);
+    save(c, 1, 1, NULL);
+    ck_assert_int_eq(rmdir("relative"), 0); /* nothing went there */
+    ck_assert_int_eq(chdir(here), 0);
+    snprintf(command, sizeof command, "rm -r '%s/relative'", disk.dir);
+    ck_assert_int_eq(system(command), 0);
+    /* Not "no checkpoint", which would say: begin at step 0. */
+    ck_assert_int_eq(trainer_load(c, NULL, NULL, &err), CKPT_EIO);
+    ck_assert_msg(strstr(err.text, "is gone") != NULL, "%s", err.text);
+    ck_assert_int_eq(trainer_save(c, 0, 2, 1, NULL, &err), CKPT_EIO);
+    ckpt_close(c);
+}
+END_TEST
+
+static void count_close(void *ctx)
+{
+    ++*(int *)ctx;
+}
+
+START_TEST(a_failed_open_closes_the_group)
+{
+    ckpt *c;
+    ckpt_error err;
+    for (int bad = 0; bad < 2; bad++) {
+        int closed = 0;
+        ckpt_group group;
+        ck_assert_int_eq(ckpt_group_dir(&group, disk.dir, 0, 1, &err), CKPT_OK);
+        group.close(group.ctx);
+        group.ctx = &closed;
+        group.close = count_close;
+        ckpt_options opt = options(_i);
+        opt.group = &group;
+        if (bad == 0)
+            opt.queue_depth = 0;
+        else
+            opt.root = "/no/such/parent/root";
+        ck_assert_int_eq(ckpt_open(&c, &opt, &err), CKPT_EINVAL);
+        ck_assert_int_eq(closed, 1);
+    }
+}
+END_TEST
+
 START_TEST(full_disk_keeps_the_previous_one)
 {
     if (!disk_mount(&disk, "tmpfs"))
@@ -409,6 +511,10 @@ Suite *suite(void)
     tcase_add_loop_test(t, any_altered_or_cut_file_is_noticed, 0, 4);
     tcase_add_loop_test(t, newest_is_by_sequence_not_by_step, 0, 4);
     tcase_add_loop_test(t, bad_roots, 0, 4);
+    tcase_add_loop_test(t, what_is_not_ours_stays, 0, 4);
+    tcase_add_loop_test(t, a_fence_behind_a_damaged_one, 0, 4);
+    tcase_add_loop_test(t, a_root_that_vanishes_or_is_relative, 0, 4);
+    tcase_add_loop_test(t, a_failed_open_closes_the_group, 0, 4);
     tcase_add_loop_test(t, full_disk_keeps_the_previous_one, 0, 4);
     tcase_add_loop_test(t, read_only_file_system, 0, 4);
     tcase_add_loop_test(t, callbacks_only_in_dispatch, 0, 4);
