@@ -68,11 +68,12 @@ struct rdzv_client {
     uint64_t phase_end_ms; /* UINT64_MAX = no limit */
     uint64_t connect_end_ms;
     uint32_t tries;
-    struct addrinfo *literal;           /* the address, if the host is one */
-    struct addrinfo *found;             /* of a look-up */
-    struct addrinfo *next;              /* the next one to try */
-    int fd;                             /* -1 = none */
-    int events;                         /* that are watched */
+    struct addrinfo *literal; /* the address, if the host is one */
+    struct addrinfo *found;   /* of a look-up */
+    struct addrinfo *next;    /* the next one to try */
+    int fd;                   /* -1 = none */
+    int events;               /* that are watched */
+    int blocking;             /* recv without MSG_DONTWAIT waits, at most RDZV__RECEIVE_MS */
     struct rdzv__client_socket *socket; /* not with RDZV_DRIVE_CALLER */
     rdzv__lookup_fn lookup;
     uv_getaddrinfo_t lookup_request;
@@ -140,6 +141,10 @@ void rdzv__client_watch(struct rdzv_client *c, int events);
 void rdzv__client_drop_socket(struct rdzv_client *c);
 /* The socket is ready. */
 void rdzv__client_ready(struct rdzv_client *c, int events);
+/* RDZV_DRIVE_CALLER, connected: waits inside recv, which is one system call less than poll and
+ * recv. At most RDZV__RECEIVE_MS. Returns -1 when a signal came first. */
+enum { RDZV__RECEIVE_MS = 1000 };
+int rdzv__client_receive_waiting(struct rdzv_client *c);
 /* Sends what can go, ends what is over, and arms the timer. To be called after anything happened.
  */
 void rdzv__client_settle(struct rdzv_client *c);

@@ -8,6 +8,7 @@
 #include "uv/client.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -270,6 +271,15 @@ void rdzv__client_lost(struct rdzv_client *c, int error)
     try_failed(c, error != 0 ? error : ECONNRESET, "handshake", why);
 }
 
+/* For rdzv__client_receive_waiting. */
+static void make_blocking(struct rdzv_client *c)
+{
+    struct timeval limit = {.tv_sec = RDZV__RECEIVE_MS / 1000};
+    int flags = fcntl(c->fd, F_GETFL);
+    c->blocking = setsockopt(c->fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0 &&
+                  flags >= 0 && fcntl(c->fd, F_SETFL, flags & ~O_NONBLOCK) == 0;
+}
+
 void rdzv__client_follow_core(struct rdzv_client *c)
 {
     if (c->core.state == RDZV__CLIENT_FAILED) {
@@ -280,6 +290,8 @@ void rdzv__client_follow_core(struct rdzv_client *c)
         return;
     set_phase(c, RDZV__PHASE_UP, UINT64_MAX);
     rdzv__client_free_addresses(c);
+    if (c->drive == RDZV_DRIVE_CALLER)
+        make_blocking(c);
     rdzv__client_log(c, RDZV_LOG_INFO, "store %s: connected", c->peer);
 }
 

@@ -175,10 +175,23 @@ int rdzv_client_fd(rdzv_client *c)
     return code != RDZV_OK ? code : c->epoll_fd;
 }
 
+static void do_what_is_due(struct rdzv_client *c)
+{
+    if (rdzv__client_next_ms(c) <= rdzv__client_now())
+        rdzv__client_on_time(c);
+    rdzv__client_settle(c);
+}
+
 /* Waits at most timeout_ms (-1 = no limit) for the kernel, and does what it brought. Returns -1
  * after a signal. */
 static int turn(struct rdzv_client *c, int timeout_ms)
 {
+    if (c->blocking && c->phase == RDZV__PHASE_UP && c->events == UV_READABLE &&
+        (timeout_ms < 0 || timeout_ms >= RDZV__RECEIVE_MS)) {
+        int result = rdzv__client_receive_waiting(c);
+        do_what_is_due(c);
+        return result;
+    }
     struct pollfd p = {.fd = c->fd,
                        .events = (short)(((c->events & UV_READABLE) != 0 ? POLLIN : 0) |
                                          ((c->events & UV_WRITABLE) != 0 ? POLLOUT : 0))};
@@ -196,9 +209,7 @@ static int turn(struct rdzv_client *c, int timeout_ms)
     else if (ready > 0 && p.fd >= 0 && p.fd == c->fd)
         rdzv__client_ready(c, ((p.revents & (POLLIN | POLLHUP | POLLERR)) != 0 ? UV_READABLE : 0) |
                                   ((p.revents & POLLOUT) != 0 ? UV_WRITABLE : 0));
-    if (rdzv__client_next_ms(c) <= rdzv__client_now())
-        rdzv__client_on_time(c);
-    rdzv__client_settle(c);
+    do_what_is_due(c);
     return 0;
 }
 

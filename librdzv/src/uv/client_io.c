@@ -90,24 +90,36 @@ void rdzv__client_drop_socket(struct rdzv_client *c)
     c->events = 0;
 }
 
-static void receive(struct rdzv_client *c)
+/* Takes what is there; with `block` waits for it, at most RDZV__RECEIVE_MS. Returns -1 when a
+ * signal came first. */
+static int receive(struct rdzv_client *c, int block)
 {
     uint8_t buffer[READ_BYTES];
+    int flags = block ? 0 : MSG_DONTWAIT;
     for (int i = 0; i < READS_PER_EVENT && c->fd >= 0; i++) {
-        ssize_t n = recv(c->fd, buffer, sizeof buffer, 0);
+        ssize_t n = recv(c->fd, buffer, sizeof buffer, flags);
+        if (n < 0 && errno == EINTR && flags == 0)
+            return -1;
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-            return;
+            return 0;
         if (n <= 0) {
             rdzv__client_lost(c, n < 0 ? errno : 0);
-            return;
+            return 0;
         }
         rdzv__client_core_feed(&c->core, buffer, (size_t)n, rdzv__client_now());
         rdzv__client_follow_core(c);
         if (n < READ_BYTES)
-            return;
+            return 0;
+        flags = MSG_DONTWAIT;
     }
+    return 0;
+}
+
+int rdzv__client_receive_waiting(struct rdzv_client *c)
+{
+    return receive(c, 1);
 }
 
 void rdzv__client_ready(struct rdzv_client *c, int events)
@@ -117,7 +129,7 @@ void rdzv__client_ready(struct rdzv_client *c, int events)
         return;
     }
     if ((events & UV_READABLE) != 0)
-        receive(c);
+        receive(c, 0);
 }
 
 static void transmit(struct rdzv_client *c)
@@ -125,7 +137,7 @@ static void transmit(struct rdzv_client *c)
     const uint8_t *bytes;
     size_t len;
     while ((len = rdzv__client_core_output(&c->core, &bytes)) > 0) {
-        ssize_t n = send(c->fd, bytes, len, MSG_NOSIGNAL);
+        ssize_t n = send(c->fd, bytes, len, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n >= 0) {
             rdzv__client_core_sent(&c->core, (size_t)n, rdzv__client_now());
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
@@ -133,7 +145,7 @@ static void transmit(struct rdzv_client *c)
             return;
         } else if (errno != EINTR) {
             /* Answers that came before the end are still to be read: they count. */
-            receive(c);
+            receive(c, 0);
             if (c->fd >= 0 && (c->phase == RDZV__PHASE_HELLO || c->phase == RDZV__PHASE_UP))
                 rdzv__client_lost(c, EPIPE);
             return;
