@@ -52,10 +52,12 @@ struct rdzv__core {
     struct rdzv__core_options options;
     struct rdzv__journal journal;
     struct rdzv__store store;
-    struct queue ready;        /* sessions that the shell has to look at */
-    struct queue held;         /* sessions with replies that wait for a record */
-    struct rdzv__block *spare; /* output blocks for reuse */
-    uint32_t spare_blocks;
+    struct queue ready;  /* sessions that the shell has to look at */
+    struct queue held;   /* sessions with replies that wait for a record */
+    struct rdzv__spare { /* output blocks for reuse: small ones, whole ones */
+        struct rdzv__block *first;
+        uint32_t count;
+    } spare[2];
     uint8_t record_open; /* the running request has changed something */
     uint64_t recorded;
     uint64_t persisted;

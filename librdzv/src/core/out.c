@@ -2,7 +2,8 @@
  * out.c: the output of a session, a chain of blocks, with marks that say which byte on waits for
  * which record. Invariant: marks grow in record and in position, and every mark's record is newer
  * than core->persisted; so a session without marks may send everything. Blocks are reused, so a
- * batch of short replies allocates nothing.
+ * batch of short replies allocates nothing; and when one request releases thousands of waiters,
+ * each holds a small block for its byte, not a page.
  */
 #include "core/out.h"
 
@@ -12,10 +13,14 @@
 
 enum {
     BLOCK_BYTES = 4096 - 2 * sizeof(void *) - 2 * sizeof(uint32_t),
+    SMALL_BYTES = 100, /* with its head and malloc's, two cache lines */
     LARGE_BYTES = 65536,
-    MAX_SPARE_BLOCKS = 256,
     FIRST_MARKS = 8
 };
+
+enum { SPARE_SMALL, SPARE_WHOLE };
+
+static const uint32_t max_spare[] = {[SPARE_SMALL] = 4096, [SPARE_WHOLE] = 256};
 
 struct rdzv__block {
     struct rdzv__block *next;
@@ -37,17 +42,35 @@ struct rdzv__marks {
     struct mark at[];
 };
 
+/* NULL = blocks of this size are not kept. */
+static struct rdzv__spare *spare_of(struct rdzv__core *core, size_t cap)
+{
+    if (cap == LARGE_BYTES)
+        return NULL;
+    return &core->spare[cap == SMALL_BYTES ? SPARE_SMALL : SPARE_WHOLE];
+}
+
+static size_t choose_size(const struct rdzv__session *s, size_t wanted)
+{
+    if (wanted > BLOCK_BYTES)
+        return LARGE_BYTES;
+    int small =
+        s->tail == NULL && wanted <= SMALL_BYTES && s->core->spare[SPARE_WHOLE].first == NULL;
+    return small ? SMALL_BYTES : BLOCK_BYTES;
+}
+
 /* Returns RDZV__WHY_OK, or why there is none. */
 static int add_block(struct rdzv__session *s, size_t wanted)
 {
     struct rdzv__core *core = s->core;
-    struct rdzv__block *b = core->spare;
-    size_t cap = wanted > BLOCK_BYTES ? LARGE_BYTES : BLOCK_BYTES;
+    size_t cap = choose_size(s, wanted);
+    struct rdzv__spare *spare = spare_of(core, cap);
+    struct rdzv__block *b = spare != NULL ? spare->first : NULL;
     if (!rdzv__buffer_room(s, cap))
         return RDZV__WHY_BUFFERS_FULL;
-    if (cap == BLOCK_BYTES && b != NULL) {
-        core->spare = b->next;
-        core->spare_blocks--;
+    if (b != NULL) {
+        spare->first = b->next;
+        spare->count--;
     } else {
         b = rdzv__alloc(core->options.allocator, sizeof *b + cap);
         if (b == NULL)
@@ -69,10 +92,11 @@ static int add_block(struct rdzv__session *s, size_t wanted)
 static void drop_block(struct rdzv__core *core, struct rdzv__block *b)
 {
     core->buffer_bytes -= b->cap;
-    if (b->cap == BLOCK_BYTES && core->spare_blocks < MAX_SPARE_BLOCKS) {
-        b->next = core->spare;
-        core->spare = b;
-        core->spare_blocks++;
+    struct rdzv__spare *spare = spare_of(core, b->cap);
+    if (spare != NULL && spare->count < max_spare[spare - core->spare]) {
+        b->next = spare->first;
+        spare->first = b;
+        spare->count++;
     } else {
         rdzv__free(core->options.allocator, b);
     }
@@ -80,12 +104,15 @@ static void drop_block(struct rdzv__core *core, struct rdzv__block *b)
 
 void rdzv__out_free_spare(struct rdzv__core *core)
 {
-    while (core->spare != NULL) {
-        struct rdzv__block *b = core->spare;
-        core->spare = b->next;
-        rdzv__free(core->options.allocator, b);
+    for (size_t i = 0; i < sizeof core->spare / sizeof core->spare[0]; i++) {
+        struct rdzv__spare *spare = &core->spare[i];
+        while (spare->first != NULL) {
+            struct rdzv__block *b = spare->first;
+            spare->first = b->next;
+            rdzv__free(core->options.allocator, b);
+        }
+        spare->count = 0;
     }
-    core->spare_blocks = 0;
 }
 
 static struct rdzv__marks *grow_marks(struct rdzv__session *s)
