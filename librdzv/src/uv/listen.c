@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum {
@@ -195,15 +196,29 @@ static void on_retry(uv_timer_t *timer)
     watch(timer->data, EPOLL_CTL_MOD, EPOLLIN);
 }
 
+/* What to raise, for the log line. */
+static void name_limit(int error, char *ret, size_t size)
+{
+    struct rlimit limit;
+    if (error == EMFILE && getrlimit(RLIMIT_NOFILE, &limit) == 0)
+        snprintf(ret, size, "this process may have %llu files open (RLIMIT_NOFILE, ulimit -n)",
+                 (unsigned long long)limit.rlim_cur);
+    else if (error == ENFILE)
+        snprintf(ret, size, "the whole system may have fs.file-max files open");
+    else
+        snprintf(ret, size, "%s", strerror(error));
+}
+
 /* Level-triggered polling would spin as long as the cause lasts. */
 static void pause_accepting(struct rdzv_server *s, int error)
 {
+    char limit[96];
     watch(s, EPOLL_CTL_MOD, 0);
     uv_timer_start(&s->listener.retry, on_retry, PAUSE_MS, 0);
+    name_limit(error, limit, sizeof limit);
     rdzv__log_kind(s, RDZV__LOG_ACCEPT_PAUSED, RDZV_LOG_ERROR,
-                   "cannot accept clients on %s with %llu connected: %s; they wait until that is "
-                   "over (raise the limit of open files?)",
-                   s->listener.address, (unsigned long long)s->conn_count, strerror(error));
+                   "cannot accept clients on %s with %llu connected: %s; new ones wait",
+                   s->listener.address, (unsigned long long)s->conn_count, limit);
 }
 
 void rdzv__listener_accept(struct rdzv_server *s)
