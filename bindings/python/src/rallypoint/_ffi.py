@@ -36,6 +36,7 @@ CKPT_MAX_NAME_BYTES = 4096
 CKPT_MAX_NOTE_BYTES = 64 << 20
 CKPT_ENGINES = {"auto": 0, "uring": 1, "sync": 2}
 CKPT_DRIVE_THREAD = 0
+RDZV_DRIVE_CALLER = 1
 
 # name -> (value, item size in bytes)
 CKPT_DTYPES = {

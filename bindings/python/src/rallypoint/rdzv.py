@@ -1,7 +1,9 @@
-"""A c10d store in this process, for tests and notebooks; `rdzvd` is the one for a cluster.
+"""The c10d store without torch: a client of any, and a server in this process.
 
-    with rallypoint.rdzv.Server() as server:
-        store = torch.distributed.TCPStore("127.0.0.1", server.port, is_master=False)
+    with rallypoint.rdzv.Server() as server:  # for tests; rdzvd is the one for a cluster
+        with rallypoint.rdzv.Store(server.address) as store:
+            store.set("lr", b"0.1")
+            assert store.get("lr", timeout=5) == b"0.1"
 """
 
 from __future__ import annotations
@@ -10,12 +12,13 @@ import ctypes
 import dataclasses
 import logging
 import os
+import threading
 from ctypes import byref, c_uint16, c_void_p
-from typing import Any, Optional
+from typing import Any, Iterable, Mapping, Optional, Union
 
 from . import _ffi, errors
 
-__all__ = ["Server", "Stats"]
+__all__ = ["Server", "Stats", "Store"]
 
 _ffi.rdzv()  # a missing or wrong library is an error of this import
 
@@ -117,9 +120,214 @@ class Server:
         return f"<Server on {self.address}{'' if self._pointer else ', closed'}>"
 
 
-def _parse(listen: str) -> tuple[str, int]:
+Bytes = Union[bytes, str]
+
+
+class Store:
+    """A client of a c10d store: of rdzvd, of `Server`, or of a TCPStore that PyTorch hosts.
+
+    Calls block, with the global lock released; threads may share a store, and take turns. Keys and
+    values are bytes or text (UTF-8); what comes back is bytes. Every call takes `timeout` in seconds:
+    None is the store's own, 0 asks for what is there now.
+
+    Args:
+        address: "HOST:PORT" or "[IPv6]:PORT"; the name may appear later than this call.
+        timeout: of calls that are given none.
+        connect_timeout: for all tries to connect, made by the first call; as `timeout` if None.
+        legacy: the store is one of PyTorch 2.0 or older.
+
+    Raises:
+        TimedOut, NoSuchKey (with timeout=0), ConnectionLost, NotAStore, LimitExceeded: any call.
+    """
+
+    def __init__(self, address: str, *, timeout: float = 300.0,
+                 connect_timeout: Optional[float] = None, legacy: bool = False) -> None:
+        self._lib = _ffi.rdzv()
+        self._pointer: Optional[int] = None
+        self._pid = os.getpid()
+        self._lock = threading.RLock()
+        self._done = _ffi.rdzv_reply_fn(self._on_reply)
+        self._outcome: Optional[tuple] = None
+        self.address = address
+        host, port = _parse(address, "address")
+        options = _ffi.rdzv_client_options()
+        self._lib.rdzv_client_options_init(byref(options), ctypes.sizeof(options))
+        options.drive = _ffi.RDZV_DRIVE_CALLER
+        options.dialect = int(legacy)
+        options.host = host.encode()
+        options.port = port
+        options.timeout_ms = _milliseconds(timeout)
+        options.connect_timeout_ms = _milliseconds(
+            timeout if connect_timeout is None else connect_timeout)
+        options.log = _on_log
+        pointer, error = c_void_p(), _ffi.rdzv_error()
+        code = self._lib.rdzv_client_open(byref(pointer), byref(options), byref(error))
+        if code < 0:
+            raise errors.from_rdzv(code, error.text.decode(errors="replace"), error.sys_errno)
+        self._pointer = pointer.value
+
+    def set(self, key: Bytes, value: Bytes, timeout: Optional[float] = None) -> None:
+        """Sets; returns when the bytes are on their way, see `flush`."""
+        self._call("set", timeout, _bytes(key), _bytes(value))
+
+    def append(self, key: Bytes, value: Bytes, timeout: Optional[float] = None) -> None:
+        self._call("append", timeout, _bytes(key), _bytes(value))
+
+    def flush(self, timeout: Optional[float] = None) -> None:
+        """Returns when the store has executed every call before it."""
+        self._call("flush", timeout)
+
+    def get(self, key: Bytes, timeout: Optional[float] = None) -> bytes:
+        """The value; waits until the key is there."""
+        return self._call("get", timeout, _bytes(key))[1][0]
+
+    def multi_get(self, keys: Iterable[Bytes], timeout: Optional[float] = None) -> list[bytes]:
+        return self._call("multi_get", timeout, *_array(keys))[1]
+
+    def multi_set(self, items: Mapping[Bytes, Bytes], timeout: Optional[float] = None) -> None:
+        keys, count = _array(items.keys())
+        self._call("multi_set", timeout, keys, _array(items.values())[0], count)
+
+    def compare_set(self, key: Bytes, expected: Bytes, desired: Bytes,
+                    timeout: Optional[float] = None) -> bytes:
+        """Sets if the key holds `expected`, or is absent and that is empty. Returns `desired` then,
+        else what it holds, or `expected` if it is absent."""
+        return self._call("compare_set", timeout, _bytes(key), _bytes(expected),
+                          _bytes(desired))[1][0]
+
+    def add(self, key: Bytes, amount: int, timeout: Optional[float] = None) -> int:
+        return self._call("add", timeout, _bytes(key), amount)[0]
+
+    def check(self, keys: Iterable[Bytes], timeout: Optional[float] = None) -> bool:
+        return self._call("check", timeout, *_array(keys))[0] == 1
+
+    def wait(self, keys: Iterable[Bytes], timeout: Optional[float] = None) -> None:
+        """Returns when all of the keys were there."""
+        self._call("wait_keys", timeout, *_array(keys))
+
+    def delete_key(self, key: Bytes, timeout: Optional[float] = None) -> bool:
+        return self._call("delete_key", timeout, _bytes(key))[0] == 1
+
+    def num_keys(self, timeout: Optional[float] = None) -> int:
+        return self._call("num_keys", timeout)[0]
+
+    def list_keys(self, timeout: Optional[float] = None) -> list[bytes]:
+        return self._call("list_keys", timeout)[1]
+
+    def queue_push(self, key: Bytes, value: Bytes, timeout: Optional[float] = None) -> None:
+        self._call("queue_push", timeout, _bytes(key), _bytes(value))
+
+    def queue_pop(self, key: Bytes, timeout: Optional[float] = None) -> bytes:
+        """The oldest element; waits until there is one."""
+        return self._call("queue_pop", timeout, _bytes(key))[1][0]
+
+    def queue_len(self, key: Bytes, timeout: Optional[float] = None) -> int:
+        return self._call("queue_len", timeout, _bytes(key))[0]
+
+    def barrier(self, key: Bytes, world_size: int, timeout: Optional[float] = None) -> None:
+        """Returns when world_size clients are in the barrier of this key, which serves once."""
+        self._call("barrier", timeout, _bytes(key), world_size)
+
+    def close(self) -> None:
+        """Disconnects. May be called twice; in a child after fork it does nothing."""
+        if self._pid != os.getpid():
+            return
+        with self._lock:
+            pointer, self._pointer = self._pointer, None
+            if pointer is not None:
+                self._lib.rdzv_client_close(pointer, _ffi.rdzv_closed_fn(), None)
+
+    def _call(self, name: str, timeout: Optional[float], *arguments: Any) -> tuple:
+        milliseconds = -1 if timeout is None else _milliseconds(timeout)
+        with self._lock:
+            pointer = self._alive()
+            error = _ffi.rdzv_error()
+            self._outcome = None
+            call = getattr(self._lib, f"rdzv_client_{name}")(
+                pointer, *arguments, milliseconds, self._done, None, byref(error))
+            if call < 0:
+                raise errors.from_rdzv(call, error.text.decode(errors="replace"))
+            try:
+                self._run()
+            except BaseException:  # Ctrl-C: nothing of the call may be left
+                self._lib.rdzv_client_cancel(pointer, call)
+                self._run()
+                raise
+            number, values, failure = self._outcome
+            self._outcome = None
+        if failure is not None:
+            raise errors.from_rdzv(*failure)
+        return number, values
+
+    def _run(self) -> None:
+        while self._outcome is None:
+            code = self._lib.rdzv_client_wait(self._pointer, -1)
+            if code < 0:
+                raise errors.from_rdzv(code)
+
+    def _on_reply(self, _: Any, reply: Any, result: Any) -> None:
+        if not reply:
+            error = result.contents
+            self._outcome = 0, [], (error.code, error.text.decode(errors="replace"),
+                                    error.sys_errno)
+            return
+        got = reply.contents
+        values = [ctypes.string_at(got.values[i].data, got.values[i].len_bytes)
+                  if got.values[i].len_bytes else b"" for i in range(got.count)]
+        self._outcome = got.number, values, None
+
+    def _alive(self) -> int:
+        if self._pointer is None:
+            raise errors.from_rdzv(errors.RDZV_ERRORS["ESTATE"][0], "the store is closed")
+        if self._pid != os.getpid():
+            raise errors.from_rdzv(errors.RDZV_ERRORS["ESTATE"][0],
+                                   f"the store belongs to process {self._pid}, not to its child")
+        return self._pointer
+
+    def __enter__(self) -> Store:
+        self._alive()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_pointer", None) is not None:
+            self.close()
+
+    def __repr__(self) -> str:
+        return f"<Store at {self.address}{'' if self._pointer else ', closed'}>"
+
+
+def _milliseconds(seconds: float) -> int:
+    if not 0 <= seconds < 2**31 / 1000:
+        raise errors.from_rdzv(errors.RDZV_ERRORS["EINVAL"][0],
+                               f"timeout is {seconds!r}, expected seconds from 0 to 2147483")
+    return 0 if seconds == 0 else max(1, int(seconds * 1000))
+
+
+def _bytes(value: Bytes) -> _ffi.rdzv_bytes:
+    if isinstance(value, str):
+        value = value.encode()
+    if not isinstance(value, bytes):
+        raise TypeError(f"expected bytes or str, not {type(value).__name__}")
+    ret = _ffi.rdzv_bytes(ctypes.cast(ctypes.c_char_p(value), c_void_p), len(value))
+    ret.owner = value  # the C side borrows it during the call
+    return ret
+
+
+def _array(values: Iterable[Bytes]) -> tuple[Any, int]:
+    if isinstance(values, (bytes, str)):
+        raise TypeError("expected several keys, not one")
+    items = [_bytes(value) for value in values]
+    ret = (_ffi.rdzv_bytes * len(items))(*items)
+    ret.owners = items
+    return ret, len(items)
+
+
+def _parse(listen: str, what: str = "listen") -> tuple[str, int]:
     host, colon, port = listen.rpartition(":")
     if not (colon and host and port.isascii() and port.isdigit() and int(port) < 65536):
         raise errors.from_rdzv(errors.RDZV_ERRORS["EINVAL"][0],
-                               f"listen is {listen!r}, expected HOST:PORT, for example 127.0.0.1:0")
+                               f"{what} is {listen!r}, expected HOST:PORT, for example 127.0.0.1:0")
     return host, int(port)
