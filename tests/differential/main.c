@@ -65,9 +65,11 @@ static int report(struct play *p, struct script *s, const char *yardstick, int w
 
 int main(int argc, char **argv)
 {
-    struct play *p = calloc(1, sizeof *p);
-    struct script *s = calloc(1, sizeof *s);
-    if (p == NULL || s == NULL || argc < 6)
+    static struct play play;
+    static struct script script;
+    struct play *p = &play;
+    struct script *s = &script;
+    if (argc < 6)
         return usage();
     p->port[OURS] = (uint16_t)strtoul(argv[1], NULL, 10);
     p->port[THEIRS] = (uint16_t)strtoul(argv[2], NULL, 10);
@@ -102,7 +104,5 @@ int main(int argc, char **argv)
     if (!failed)
         play_close(p);
     script_free(s);
-    free(s);
-    free(p);
     return failed;
 }

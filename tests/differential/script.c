@@ -145,6 +145,17 @@ static void make_op(struct op *op, uint64_t *r)
     }
 }
 
+/* The request that is worth leaving in the middle of. */
+static void make_multi_set(struct op *op, uint64_t *r)
+{
+    op->code = RDZV__OP_MULTI_SET;
+    op->count = (uint8_t)(2 + below(r, FIELDS - 1));
+    for (unsigned f = 0; f < FIELDS; f++) {
+        op->key[f] = pick_key(r, GROUP_PLAIN, 40);
+        op->value[f] = (uint8_t)below(r, NUMBERS);
+    }
+}
+
 static void make_step(struct step *step, uint64_t *r)
 {
     unsigned kind = below(r, 1000);
@@ -170,6 +181,8 @@ static void make_step(struct step *step, uint64_t *r)
     }
     for (unsigned i = 0; i < step->ops; i++)
         make_op(&step->op[i], r);
+    if (step->kind == STEP_HANGUP && below(r, 2) == 0)
+        make_multi_set(&step->op[step->ops - 1u], r);
 }
 
 void script_make(struct script *s, uint64_t seed)

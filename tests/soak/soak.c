@@ -287,8 +287,8 @@ int main(int argc, char **argv)
     int seconds = atoi(argv[2]);
     int clients = argc > 3 ? atoi(argv[3]) : 500;
     random_state = argc > 4 ? strtoull(argv[4], NULL, 10) | 1 : 0x9E3779B97F4A7C15ull;
-    int *fd = calloc((size_t)clients, sizeof *fd);
-    if (fd == NULL || clients <= 0)
+    int *fd = clients > 0 ? calloc((size_t)clients, sizeof *fd) : NULL;
+    if (fd == NULL)
         return 2;
     pid_t pid = start_server(argv[1]);
     int fds_before = count_descriptors(pid);

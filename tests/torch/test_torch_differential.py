@@ -15,9 +15,9 @@ SEED = int(os.environ.get("DIFFERENTIAL_SEED", "20260730"))
 LONG = int(os.environ.get("DIFFERENTIAL_REQUESTS", "1000000"))
 KEPT = {
     "uv": {"ask_while_waiting": 50_000, "failed_compare_set_wakes": 50_000, "split_hello": 50_000,
-           "bad_start": 50_000, "half_multi_set": 200_000, "queue_among_awaited": 50_000},
-    "old": {"ask_while_waiting": 20_000, "half_multi_set": 40_000, "no_queues": 10_000,
-            "missing_key_closes": 10_000, "compare_set_wakes_nobody": 150_000,
+           "bad_start": 50_000, "half_multi_set": 50_000, "queue_among_awaited": 50_000},
+    "old": {"ask_while_waiting": 20_000, "half_multi_set": 20_000, "no_queues": 10_000,
+            "missing_key_closes": 10_000, "compare_set_wakes_nobody": 100_000,
             "answers_lost_at_closing": 40_000, "no_limits": 10_000},
 }
 
