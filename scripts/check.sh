@@ -66,6 +66,7 @@ fuzz_run() {
 heading "Checking"
 c_suite dev
 c_suite clang -L '^(unit|fuzz)$'
+built release || true # what the README has a user build
 c_suite asan
 c_suite tsan
 

@@ -108,7 +108,7 @@ def legend(figure):
                Line2D([], [], color=GREY, lw=5, label="run without a fault, same step")]
     entries += [Line2D([], [], color=c, marker=m, ls="", ms=7, label=text)
                 for c, m, text in MARKS.values()]
-    entries += [Patch(color="#c81e1e", alpha=0.12, label="no training"),
+    entries += [Patch(color="#c81e1e", alpha=0.12, label="no training after a kill"),
                 Patch(color="#e5e7eb", label="node up, not training")]
     figure.legend(handles=entries, loc="lower center", ncols=5, frameon=False, fontsize=9)
 

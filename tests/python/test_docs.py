@@ -48,12 +48,15 @@ def test_every_error_class_is_on_the_page():
 def test_the_readme_resumes(root):
     text = (TOP / "README.md").read_text()
     (code,) = (block for block in re.findall(r"```python\n(.*?)```", text, flags=re.S))
-    code = code.replace("/shared/ckpt", str(root))
-    model = torch.nn.Linear(3, 2)
-    names = {"torch": torch, "model": model, "optimizer": torch.optim.SGD(model.parameters()), "step": 3}
-    exec(code, names)
-    assert names["saved"] is None
-    names["checkpoints"].close()
-    exec(code, names)
-    assert names["saved"].step == 3
-    names["checkpoints"].close()
+    code = code.replace("/shared/ckpt", str(root)).replace("% 100", "% 2")
+
+    def run(steps):
+        model = torch.nn.Linear(3, 2)
+        optimizer = torch.optim.SGD(model.parameters())
+        names = {"model": model, "optimizer": optimizer, "steps": steps, "train_one": int}
+        exec(code, names)
+        return names["first"]
+
+    assert run(4) == 0
+    assert ckpt.latest(root).step == 2
+    assert run(6) == 3
