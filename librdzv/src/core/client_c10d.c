@@ -6,21 +6,15 @@
  */
 #include "core/client_c10d.h"
 
-#include "bytes.h"
 #include "error.h"
 
 #include <assert.h>
 #include <string.h>
 
 enum {
-    FIRST_OUT = 4096,
     KEEP_OUT = 65536, /* an output buffer that grew beyond this is given back */
-    FIRST_SLOTS = 16,
-    SPARE = 2, /* slots and bytes for a CANCEL_WAIT, which must not fail */
     POLL_FIRST_MS = 2,
     POLL_MOST_MS = 50,
-    LEGACY_CHECK = 4,
-    LEGACY_GETNUMKEYS = 6,
     BACKOFF_FIRST_MS = 100,
     BACKOFF_MOST_MS = 5000
 };
@@ -86,116 +80,14 @@ static void finish(struct rdzv__client_core *core, struct rdzv__call *call, int 
                why);
 }
 
-/* ---- output and slots ---- */
-
-static int reserve_out(struct rdzv__client_core *core, size_t more)
-{
-    size_t wanted = core->out_len + more + SPARE;
-    if (wanted <= core->out_cap)
-        return 1;
-    if (core->out_sent > 0) {
-        memmove(core->out, core->out + core->out_sent, core->out_len - core->out_sent);
-        core->out_len -= core->out_sent;
-        core->out_sent = 0;
-        wanted = core->out_len + more + SPARE;
-        if (wanted <= core->out_cap)
-            return 1;
-    }
-    size_t cap = 2 * core->out_cap > wanted ? 2 * core->out_cap : wanted;
-    if (cap < FIRST_OUT)
-        cap = FIRST_OUT;
-    uint8_t *grown = rdzv__alloc(core->config.allocator, cap);
-    if (grown == NULL)
-        return 0;
-    if (core->out_len > 0)
-        memcpy(grown, core->out, core->out_len);
-    rdzv__free(core->config.allocator, core->out);
-    core->out = grown;
-    core->out_cap = cap;
-    return 1;
-}
-
-static int reserve_slots(struct rdzv__client_core *core)
-{
-    uint64_t used = core->slots_end - core->slots_first;
-    if (used + 1 + SPARE <= core->slots_cap)
-        return 1;
-    size_t cap = core->slots_cap > 0 ? 2 * core->slots_cap : FIRST_SLOTS;
-    struct rdzv__slot *grown = rdzv__alloc(core->config.allocator, cap * sizeof *grown);
-    if (grown == NULL)
-        return 0;
-    for (uint64_t i = core->slots_first; i < core->slots_end; i++)
-        grown[i & (cap - 1)] = *rdzv__client_slot(core, i);
-    rdzv__free(core->config.allocator, core->slots);
-    core->slots = grown;
-    core->slots_cap = cap;
-    return 1;
-}
-
-/* Room for one more request of `len` bytes, and for calling it off. */
-static int reserve(struct rdzv__client_core *core, size_t len)
-{
-    return reserve_out(core, len) && reserve_slots(core);
-}
-
-const struct rdzv__call *rdzv__client_core_owed(const struct rdzv__client_core *core)
-{
-    if (core->slots_first == core->slots_end)
-        return NULL;
-    return core->slots[core->slots_first & (core->slots_cap - 1)].call;
-}
-
-/* The server, or the network, is to do something. */
-static int is_owed(const struct rdzv__client_core *core)
-{
-    if (core->out_sent < core->out_len)
-        return 1;
-    return core->slots_end - core->slots_first > (core->parked != NULL ? 1u : 0u);
-}
-
-static void put(struct rdzv__client_core *core, const void *bytes, size_t len)
-{
-    if (!is_owed(core))
-        core->owed_since_ms = core->now_ms;
-    memcpy(core->out + core->out_len, bytes, len);
-    core->out_len += len;
-    core->out_end += len;
-}
-
-static void put_byte(struct rdzv__client_core *core, uint8_t byte)
-{
-    put(core, &byte, 1);
-}
-
-static struct rdzv__slot *push_slot(struct rdzv__client_core *core, uint8_t kind,
-                                    struct rdzv__call *call)
-{
-    struct rdzv__slot *slot = rdzv__client_slot(core, core->slots_end);
-    *slot = (struct rdzv__slot){.call = call, .kind = kind};
-    if (call != NULL) {
-        call->slot = core->slots_end;
-        slot->items = call->items;
-    }
-    core->slots_end++;
-    return slot;
-}
-
-struct rdzv__call *rdzv__client_pop_slot(struct rdzv__client_core *core)
-{
-    struct rdzv__call *call = rdzv__client_slot(core, core->slots_first)->call;
-    core->slots_first++;
-    rdzv__client_reply_reset(core);
-    return call;
-}
-
 /* Sends a CANCEL_WAIT after what is parked. */
 static void call_off(struct rdzv__client_core *core)
 {
     struct rdzv__call *call = core->parked;
-    put_byte(core, RDZV__OP_CANCEL_WAIT);
+    rdzv__client_put_byte(core, RDZV__OP_CANCEL_WAIT);
     core->owed_since_ms = core->now_ms;
     rdzv__client_slot(core, call->slot)->called_off = 1;
-    push_slot(core, RDZV__SLOT_CANCEL, NULL);
+    rdzv__client_push_slot(core, RDZV__SLOT_CANCEL, NULL);
     call->state = RDZV__CALL_UNPARKING;
     core->parked = NULL;
 }
@@ -233,24 +125,24 @@ static int has_no_answer(uint8_t op)
 static void send_request(struct rdzv__client_core *core, struct rdzv__call *call)
 {
     size_t len = call->check ? 1 + call->keys_len : call->ask_len;
-    if (!reserve(core, len)) {
+    if (!rdzv__client_reserve(core, len)) {
         finish(core, call, RDZV_ENOMEM, "out of memory for its request");
         return;
     }
     if (call->check) {
-        put_byte(core, core->config.legacy ? LEGACY_CHECK : RDZV__OP_CHECK);
-        put(core, call->bytes + call->ask_len, call->keys_len);
-        push_slot(core, RDZV__SLOT_CHECK, call);
+        rdzv__client_put_byte(core, core->config.legacy ? RDZV__LEGACY_CHECK : RDZV__OP_CHECK);
+        rdzv__client_put(core, call->bytes + call->ask_len, call->keys_len);
+        rdzv__client_push_slot(core, RDZV__SLOT_CHECK, call);
         move(call, &core->flight, RDZV__CALL_ASKED);
         return;
     }
-    put(core, call->bytes, len);
+    rdzv__client_put(core, call->bytes, len);
     if (has_no_answer(call->op)) {
         call->out_end = core->out_end;
         move(call, &core->sending, RDZV__CALL_SENDING);
         return;
     }
-    push_slot(core, slot_kind(call->op, core->config.legacy), call);
+    rdzv__client_push_slot(core, slot_kind(call->op, core->config.legacy), call);
     move(call, &core->flight, RDZV__CALL_ASKED);
     if (call->op == RDZV__OP_BARRIER) {
         call->state = RDZV__CALL_PARKED;
@@ -260,13 +152,13 @@ static void send_request(struct rdzv__client_core *core, struct rdzv__call *call
 
 static void park(struct rdzv__client_core *core, struct rdzv__call *call)
 {
-    if (!reserve(core, 1 + call->keys_len)) {
+    if (!rdzv__client_reserve(core, 1 + call->keys_len)) {
         finish(core, call, RDZV_ENOMEM, "out of memory for its request");
         return;
     }
-    put_byte(core, RDZV__OP_WAIT);
-    put(core, call->bytes + call->ask_len, call->keys_len);
-    push_slot(core, RDZV__SLOT_PARK, call);
+    rdzv__client_put_byte(core, RDZV__OP_WAIT);
+    rdzv__client_put(core, call->bytes + call->ask_len, call->keys_len);
+    rdzv__client_push_slot(core, RDZV__SLOT_PARK, call);
     move(call, &core->flight, RDZV__CALL_PARKED);
     core->parked = call;
 }
@@ -522,7 +414,7 @@ void rdzv__client_core_tick(struct rdzv__client_core *core, uint64_t now_ms)
         expire(core, &core->flight);
     }
     int32_t patience = core->config.reply_timeout_ms;
-    if (core->state == RDZV__CLIENT_UP && is_owed(core) &&
+    if (core->state == RDZV__CLIENT_UP && rdzv__client_is_owed(core) &&
         now_ms - core->owed_since_ms >= (uint64_t)patience) {
         const struct rdzv__call *call = rdzv__client_core_owed(core);
         rdzv__client_core_fail(core, RDZV_ECONN, 0,
@@ -537,7 +429,8 @@ uint64_t rdzv__client_core_next_ms(const struct rdzv__client_core *core)
     uint64_t next = core->earliest_ms;
     if (core->state != RDZV__CLIENT_UP)
         return next;
-    if (is_owed(core) && core->owed_since_ms + (uint64_t)core->config.reply_timeout_ms < next)
+    if (rdzv__client_is_owed(core) &&
+        core->owed_since_ms + (uint64_t)core->config.reply_timeout_ms < next)
         next = core->owed_since_ms + (uint64_t)core->config.reply_timeout_ms;
     if (in_barrier(core))
         return next;
@@ -550,12 +443,6 @@ uint64_t rdzv__client_core_next_ms(const struct rdzv__client_core *core)
 }
 
 /* ---- bytes ---- */
-
-size_t rdzv__client_core_output(const struct rdzv__client_core *core, const uint8_t **ret)
-{
-    *ret = core->out + core->out_sent;
-    return core->out_len - core->out_sent;
-}
 
 void rdzv__client_core_sent(struct rdzv__client_core *core, size_t len, uint64_t now_ms)
 {
@@ -606,45 +493,6 @@ void rdzv__client_core_disconnect(struct rdzv__client_core *core)
     core->slots_first = core->slots_end;
     core->parked = NULL;
     rdzv__client_reply_reset(core);
-}
-
-void rdzv__client_core_hello(struct rdzv__client_core *core, uint32_t nonce, uint64_t now_ms)
-{
-    static const char probe[] = "rallypoint/is-it-the-older-server";
-    rdzv__client_core_disconnect(core);
-    core->now_ms = now_ms;
-    core->hello_answered = 0;
-    core->nonce = nonce | 1; /* so that an echo of the magic is none */
-    if (!reserve(core, 64 + sizeof probe) || !reserve_slots(core)) {
-        rdzv__client_core_fail(core, RDZV_ENOMEM, 0, "out of memory for the handshake with %s",
-                               core->config.peer);
-        return;
-    }
-    core->state = RDZV__CLIENT_HELLO;
-    uint8_t number[8] = {0};
-    if (core->config.legacy) {
-        put_byte(core, LEGACY_CHECK);
-        put(core, number, 8); /* no keys: all there */
-        put_byte(core, LEGACY_GETNUMKEYS);
-        push_slot(core, RDZV__SLOT_HELLO_CHECK, NULL);
-        push_slot(core, RDZV__SLOT_HELLO_COUNT, NULL);
-        return;
-    }
-    put_byte(core, RDZV__OP_VALIDATE);
-    bytes_put_u32(number, RDZV__C10D_MAGIC);
-    put(core, number, 4);
-    put_byte(core, RDZV__OP_PING);
-    bytes_put_u32(number, core->nonce);
-    put(core, number, 4);
-    push_slot(core, RDZV__SLOT_NONCE, NULL);
-    if (core->wait_first)
-        return;
-    /* PyTorch's older server closes at a GET of a key that is not there: better now than later. */
-    put_byte(core, RDZV__OP_GET);
-    bytes_put_u64(number, sizeof probe - 1);
-    put(core, number, 8);
-    put(core, probe, sizeof probe - 1);
-    push_slot(core, RDZV__SLOT_PROBE, NULL);
 }
 
 void rdzv__client_up(struct rdzv__client_core *core)

@@ -178,6 +178,17 @@ __attribute__((format(printf, 4, 5))) void rdzv__client_core_fail(struct rdzv__c
 /* What the oldest answer that is owed belongs to, or NULL. */
 const struct rdzv__call *rdzv__client_core_owed(const struct rdzv__client_core *core);
 
+/* client_out.c, inside the core */
+enum { RDZV__LEGACY_CHECK = 4, RDZV__LEGACY_GETNUMKEYS = 6 }; /* opcodes of dialect A */
+/* Room for one more request of `len` bytes, and for calling it off. 0 = out of memory. */
+int rdzv__client_reserve(struct rdzv__client_core *core, size_t len);
+void rdzv__client_put(struct rdzv__client_core *core, const void *bytes, size_t len);
+void rdzv__client_put_byte(struct rdzv__client_core *core, uint8_t byte);
+struct rdzv__slot *rdzv__client_push_slot(struct rdzv__client_core *core, uint8_t kind,
+                                          struct rdzv__call *call);
+/* The server, or the network, is to do something. */
+int rdzv__client_is_owed(const struct rdzv__client_core *core);
+
 /* client_reply.c, inside the core */
 /* What a slot's answer looks like. */
 enum {
@@ -202,7 +213,6 @@ void rdzv__client_reply_reset(struct rdzv__client_core *core);
 /* Takes bytes of the oldest slot's answer; returns how many. */
 size_t rdzv__client_reply_take(struct rdzv__client_core *core, const uint8_t *bytes, size_t len);
 
-/* client_c10d.c, for client_reply.c */
 /* The oldest answer is complete: takes its slot away and returns its call or NULL. */
 struct rdzv__call *rdzv__client_pop_slot(struct rdzv__client_core *core);
 void rdzv__client_answered(struct rdzv__client_core *core, struct rdzv__call *call);
