@@ -113,6 +113,53 @@ expect_end 1
 exec 3>&-
 ! grep -q $'\033' "$work/err" || fail "colours in a file"
 
+# Nobody reads its log any more: it goes on. The reader ends first, then a client makes it log.
+mkfifo "$work/log"
+exec 4<>"$work/log"
+: >"$work/ready"
+"$rdzvd" --listen 127.0.0.1:0 --log-level trace >"$work/ready" 2>"$work/log" 4<&- &
+pid=$!
+for _ in $(seq 100); do
+    [ -s "$work/ready" ] && break
+    sleep 0.05
+done
+address=$(sed -n 's/^rdzvd ready on //p' "$work/ready")
+exec 4<&-
+for _ in 1 2 3; do
+    exec 3<>"/dev/tcp/127.0.0.1/${address##*:}"
+    printf '\x00\xce\xf7\x85\x3c\x07' >&3
+    [ "$(head -c 8 <&3 | wc -c)" = 8 ] || fail "no answer once nobody reads the log"
+    exec 3>&-
+done
+kill -TERM "$pid"
+expect_end 0
+
+# A ready line that cannot be written: nobody would ever find it.
+if [ -w /dev/full ]; then
+    code=0
+    timeout 10 "$rdzvd" --listen 127.0.0.1:0 >/dev/full 2>"$work/err" || code=$?
+    [ "$code" = 4 ] || fail "full standard output: exit code $code, not 4"
+    said "cannot write the ready line"
+fi
+exec 4> >(exit 0)
+sleep 0.2
+code=0
+timeout 10 "$rdzvd" --listen 127.0.0.1:0 >&4 2>"$work/err" || code=$?
+exec 4>&-
+[ "$code" = 4 ] || fail "standard output that nobody reads: exit code $code, not 4"
+said "cannot write the ready line"
+
+# Started without standard descriptors: none of its own takes their place.
+"$rdzvd" --listen 127.0.0.1:0 --log-level trace <&- >&- 2>&- &
+pid=$!
+sleep 0.5
+for fd in 0 1 2; do
+    [ "$(readlink "/proc/$pid/fd/$fd")" = /dev/null ] || fail "descriptor $fd is not /dev/null"
+done
+kill -TERM "$pid"
+wait "$pid" || fail "without standard descriptors: exit code $?"
+pid=
+
 # Beyond loopback it warns; tried where no one else can reach it.
 if unshare -rn true 2>/dev/null; then
     rdzvd_inside=$rdzvd

@@ -1,0 +1,31 @@
+/*
+ * args.h: what the command line of rdzvd asks for, and its exit codes.
+ */
+#ifndef RDZVD_ARGS_H
+#define RDZVD_ARGS_H
+
+#include <stdint.h>
+
+enum {
+    EXIT_ENDED = 0,  /* asked to end, and drained or gave up draining in time */
+    EXIT_CUT = 1,    /* a second signal ended it at once */
+    EXIT_USAGE = 2,  /* wrong command line */
+    EXIT_LISTEN = 3, /* the address cannot be listened on */
+    EXIT_OTHER = 4   /* memory, descriptors, a failing system call */
+};
+
+struct args {
+    char host[80];
+    uint16_t port;
+    int log_level; /* RDZV_LOG_* */
+    int32_t drain_ms;
+};
+
+/* Fills a. Returns -1 to go on, else the exit code: it has printed what was asked for or what is
+ * wrong. */
+int args_parse(struct args *a, int argc, char **argv);
+
+/* Name of a log level, as in --log-level. */
+const char *args_level_name(int level);
+
+#endif /* RDZVD_ARGS_H */
