@@ -138,7 +138,7 @@ void run_get(const struct options *opt)
     uint64_t gets = 0;
     double begin = now();
     double end = begin;
-    for (; end - begin < opt->seconds; gets++, end = now()) {
+    while (end - begin < opt->seconds) {
         uint8_t reply[1 + 8 + sizeof value];
         send_all(&c, request, opt->one_trip ? len : wait_len);
         if (!opt->one_trip) {
@@ -149,6 +149,8 @@ void run_get(const struct options *opt)
         if (reply[0] != 0 || bytes_get_u64(reply + 1) != sizeof value ||
             memcmp(reply + 9, value, sizeof value) != 0)
             die("get: a wrong answer");
+        gets++;
+        end = now();
     }
     reset_clients(&c, 1);
     printf("{\"ops\": %llu, \"seconds\": %.6f}\n", (unsigned long long)gets, end - begin);

@@ -5,7 +5,11 @@ set -euo pipefail
 cd "$(dirname "$0")/../../.."
 . scripts/lib.sh
 
+programs() {
+    cmake --preset release && cmake --build --preset release --target rdzvd store_load store_echo
+}
+
 if [ -z "${BUILD:-}" ]; then
-    step "release: build" build release >&2
+    step "release: build" programs >&2
 fi
 exec "${PYTHON:-.venv/bin/python}" tests/bench/store/bench_store.py "${BUILD:-build/release}"
