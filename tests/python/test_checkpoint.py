@@ -106,6 +106,7 @@ def test_shard_bigger_than_the_staging_memory(root):
     ({"timeout": 0}, "timeout in ms 0 is out of range"),
     ({"generation": -1}, "generation -1"),
     ({"run_id": "x" * 1000}, "run_id"),
+    ({"run_id": "abc\0def"}, "run_id b'abc\\x00def' has a NUL character"),
     ({"group": "all"}, "group is 'all', expected \"auto\", None or a Group"),
     ({"group": ckpt.DirGroup("/nonexistent/x/y", 0, 2)}, "/nonexistent/x/y"),
 ])

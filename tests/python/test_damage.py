@@ -3,6 +3,7 @@
 import errno
 import logging
 import os
+import struct
 import subprocess
 
 import pytest
@@ -126,3 +127,30 @@ def test_a_read_only_file_system(mount):
         ckpt.save(folder / "new", 2, {"x": 1})
     assert ckpt.load(root).step == 1
     assert ckpt.latest(root).step == 1
+
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+@pytest.mark.parametrize("clock", [2**62, 2**64 - 2**62])
+def test_a_writers_clock_beyond_the_calendar(root, clock):
+    """It is information only, so it keeps nobody from loading."""
+    save(root, 1, 2)
+    path = part(root, 2, "COMMIT")
+    data = path.read_bytes()
+    field = bytearray([11 << 3])  # saved_unix_ms once more: the last one counts
+    while clock > 127:
+        field.append(clock & 127 | 128)
+        clock >>= 7
+    field.append(clock)
+    payload = data[16:] + field
+    path.write_bytes(data[:8] + struct.pack("<II", len(payload), crc32c(payload)) + payload)
+    assert ckpt.latest(root).saved_at is None
+    found = ckpt.load(root)
+    assert found.step == 2 and found.saved_at is None

@@ -322,3 +322,37 @@ def test_into_read_only_and_shared_memory(root):
             saver.load(into={"n": array})
         with pytest.raises(errors.Mismatch, match="is the same memory in `into` as another"):
             saver.load(into={"a": memory, "b": memory})
+
+
+def test_into_memory_that_overlaps(root):
+    strided = np.lib.stride_tricks.as_strided
+    memory, tied = np.zeros(8), np.zeros((2, 2))
+    wide = torch.zeros(4)
+    with ckpt.Checkpointer(root) as saver:
+        square = torch.arange(4.0).reshape(2, 2)
+        w = np.arange(4.0).reshape(2, 2)
+        saver.save(1, {"m": square, "a": np.ones(4), "b": np.ones(4), "v": w, "w": w}, wait=True)
+        for into, error, texts in (
+            ({"m": torch.as_strided(wide, (2, 2), (1, 1))}, errors.InvalidArgument, ["state['m']"]),
+            ({"v": strided(memory, (2, 2), (8, 8))}, errors.InvalidArgument, ["state['v']"]),
+            ({"a": memory[:4], "b": memory[2:6]}, errors.Mismatch, ["state['a']", "state['b']"]),
+            ({"a": memory[3::-1], "b": memory[::2]}, errors.Mismatch, ["state['a']", "state['b']"]),
+            ({"v": tied, "w": tied.T}, errors.Mismatch, ["state['v']", "state['w']"]),
+        ):
+            with pytest.raises(error) as caught:
+                saver.load(into=into)
+            assert all(text in str(caught.value) for text in texts)
+        assert not memory.any() and not tied.any() and not wide.any()
+
+
+def test_into_parts_of_one_memory(root):
+    """Columns, interleaved elements and tied views lie within each other but do not collide."""
+    rng = np.random.default_rng(3)
+    memory, columns, tied = np.zeros(8), torch.zeros(4, 6), torch.zeros(3)
+    a, b, v = rng.random(4), rng.random(4), torch.randn(3)
+    left, right = torch.randn(4, 2), torch.randn(4, 4)
+    tree = {"a": a, "b": b, "left": left, "right": right, "v": v, "w": v}
+    through(root, tree, into={"a": memory[::2], "b": memory[::-2], "left": columns[:, :2],
+                              "right": columns[:, 2:], "v": tied, "w": tied.view(3)})
+    assert np.array_equal(memory[::2], a) and np.array_equal(memory[::-2], b)
+    assert torch.equal(columns, torch.cat([left, right], 1)) and torch.equal(tied, v)

@@ -3,6 +3,10 @@
 A handle is driven by its own C thread; callbacks and log lines are delivered here, inside
 `dispatch`, on the caller's thread. While an operation runs, `_operations` holds it together with
 the memory that the library reads or writes, so neither can go away. A handle does not cross fork.
+
+A signal handler may raise between any two steps of Python. So whatever the library is given is
+recorded on the handle before the call that gives it, and what the library gives is written by the
+call itself (`running`, `_save`, `_loads`): after an exception, `give_up` sees all there is.
 """
 
 from __future__ import annotations
@@ -17,26 +21,28 @@ from typing import Any, Callable, Iterable, Optional
 
 from . import _ffi, errors
 from ._tensors import Tensor
-from .groups import Group
+from .groups import Group, c_string
 
 _log = logging.getLogger("rallypoint.ckpt")
 _LEVELS = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG, 5)
 
 
 class Operation:
-    """Something accepted by the library that calls back exactly once."""
+    """Something that the library calls back exactly once, if it accepts it."""
 
-    def __init__(self, keep: Any = None) -> None:
+    def __init__(self, keep: Any = None, *, saves: bool = False,
+                 loads: Optional[list[int]] = None) -> None:
+        self.saves = saves
+        self.loads = loads  # of the handle: what is opened goes there
         self.staged = False
         self.done = False
         self.error: Optional[errors.Error] = None
         self.result: Any = None
         self.keep = keep
         self.ident = next(_idents)
-        _operations[self.ident] = self
 
     def forget(self) -> None:
-        """The library has not accepted it, or is closed."""
+        """It has called back, or never will."""
         _operations.pop(self.ident, None)
 
     def value(self) -> Any:
@@ -75,7 +81,8 @@ def _finish(ident: int, result: Any, read: Callable[[], Any]) -> None:
     else:
         operation.error = error_of(result.contents)
     operation.done = True
-    del _operations[ident]
+    operation.keep = None
+    operation.forget()
 
 
 @_ffi.ckpt_staged_fn
@@ -95,6 +102,9 @@ def _on_saved(ident: int, saved: Any, result: Any) -> None:
 @_ffi.ckpt_opened_fn
 @_uninterrupted
 def _on_opened(ident: int, load: int, result: Any) -> None:
+    operation = _operations.get(ident)
+    if load and operation is not None and operation.loads is not None:
+        operation.loads[:] = [load]
     _finish(ident, result, lambda: load)
 
 
@@ -140,7 +150,10 @@ class Handle:
         self.rank = group.rank if group else 0
         self.world_size = group.world_size if group else 1
         self._pid = os.getpid()
-        self._pointer: Optional[int] = None
+        self._pointer = c_void_p()
+        self._save = c_void_p()  # begun, neither committed nor aborted
+        self._loads: list[int] = []  # open
+        self.running: Optional[Operation] = None  # or the last one that ran
         self._group = group
         self._aborting = False
         self._lib = _ffi.ckpt()
@@ -152,7 +165,7 @@ class Handle:
         options.drive = _ffi.CKPT_DRIVE_THREAD
         options.engine = _ffi.CKPT_ENGINES[engine]
         options.generation = _ranged("generation", generation, 0, 2**64)
-        options.run_id = run_id.encode()
+        options.run_id = c_string("run_id", run_id.encode())
         options.log = _on_log
         if staging_bytes is not None:
             options.staging_bytes = _ranged("staging_bytes", staging_bytes, 1, 2**63)
@@ -167,13 +180,11 @@ class Handle:
         if self._group is not None:
             table, self._board = self._group._table(self._lib)
             options.group = ctypes.pointer(table)
-        pointer = c_void_p()
         try:
-            self._checked(self._lib.ckpt_open, byref(pointer), byref(options))
+            self._checked(self._lib.ckpt_open, byref(self._pointer), byref(options))
         except errors.Error:
             self._release_board()
             raise
-        self._pointer = pointer.value
         self._poll = select.poll()
         self._poll.register(self._lib.ckpt_fd(self._pointer), select.POLLIN)
 
@@ -186,7 +197,7 @@ class Handle:
                 f"{self.root} was opened by process {self._pid} and cannot be used in its child "
                 f"{os.getpid()}: open it again after fork",
             )
-        if self._pointer is None:
+        if not self._pointer:
             raise errors.from_ckpt(errors.CKPT_CODE["ESTATE"], f"{self.root} is closed")
 
     def _checked(self, function: Callable, *arguments: Any) -> int:
@@ -197,6 +208,17 @@ class Handle:
             raise self._explain(errors.from_ckpt(code, error.text.decode(errors="replace"),
                                                  error.sys_errno))
         return code
+
+    def _submit(self, operation: Operation, function: Callable, *arguments: Any) -> Operation:
+        self.running = operation
+        _operations[operation.ident] = operation
+        try:
+            self._checked(function, *arguments, operation.ident)
+        except errors.Error:  # refused; after any other exception nobody knows
+            operation.forget()
+            self.running = None
+            raise
+        return operation
 
     def _explain(self, error: errors.Error) -> errors.Error:
         """Adds what a group of Python callbacks raised, which C cannot carry."""
@@ -210,13 +232,25 @@ class Handle:
         if _interrupts:
             raise _interrupts.pop()
 
+    def _busy(self) -> bool:
+        """Whether the library still has a callback to make: then it begins nothing."""
+        code = self._lib.ckpt_save_begin(byref(c_void_p()), self._pointer, -1, None)
+        return code == errors.CKPT_CODE["EBUSY"]
+
     def wait(self, operation: Operation, *, staged: bool = False) -> None:
         """Until the operation is done, or its buffers are free; signal handlers run meanwhile."""
         self.check()
         self.dispatch()
         while not (operation.done or (staged and operation.staged)):
+            if not self._busy():
+                # A signal handler raised before the first line of the callback, or between an
+                # operation's record and the call: what it was can never be known.
+                self.close()
+                raise KeyboardInterrupt
             self._poll.poll()
             self.dispatch()
+        if operation.done:
+            operation.forget()
         if operation.error is not None:
             self._explain(operation.error)
 
@@ -233,34 +267,32 @@ class Handle:
 
     # -- save ----------------------------------------------------------------------------------
 
-    def begin(self, step: int) -> int:
+    def begin(self, step: int) -> None:
         self.check()
-        save = c_void_p()
-        self._checked(self._lib.ckpt_save_begin, byref(save), self._pointer, step)
-        assert save.value is not None
-        return save.value
+        self._checked(self._lib.ckpt_save_begin, byref(self._save), self._pointer, step)
 
-    def put(self, save: int, name: str, tensor: Tensor) -> None:
-        struct = _tensor_struct(name.encode(), tensor)
-        self._checked(self._lib.ckpt_save_put, save, byref(struct))
+    def put(self, name: str, tensor: Tensor) -> None:
+        struct = _tensor_struct(c_string("name", name.encode()), tensor)
+        self._checked(self._lib.ckpt_save_put, self._save, byref(struct))
 
-    def alias(self, save: int, name: str, target: str) -> None:
-        self._checked(self._lib.ckpt_save_alias, save, name.encode(), target.encode())
+    def alias(self, name: str, target: str) -> None:
+        self._checked(self._lib.ckpt_save_alias, self._save,
+                      c_string("name", name.encode()), target.encode())
 
-    def note(self, save: int, note: bytes) -> None:
-        self._checked(self._lib.ckpt_save_note, save, note, len(note))
+    def note(self, note: bytes) -> None:
+        self._checked(self._lib.ckpt_save_note, self._save, note, len(note))
 
-    def commit(self, save: int, keep: Any) -> Operation:
-        operation = Operation(keep)
+    def commit(self, keep: Any) -> Operation:
+        operation = Operation(keep, saves=True)
+        save, self._save = self._save, c_void_p()  # from here on it may be the library's
         try:
-            self._checked(self._lib.ckpt_save_commit, save, _on_staged, _on_saved,
-                          operation.ident)
-        except BaseException:
-            operation.forget()
+            return self._submit(operation, self._lib.ckpt_save_commit, save, _on_staged, _on_saved)
+        except errors.Error:
+            self._save = save
             raise
-        return operation
 
-    def abort(self, save: int, reason: str) -> None:
+    def _abort(self, reason: str) -> None:
+        save, self._save = self._save, c_void_p()
         self._lib.ckpt_save_abort(save, " ".join(reason.split()).encode(errors="replace"))
         self._aborting = self.world_size > 1
 
@@ -285,14 +317,8 @@ class Handle:
         if older_than is not None:
             options.has_older_than = 1
             options.older_generation, options.older_sequence = older_than
-        operation = Operation(options)
-        try:
-            self._checked(self._lib.ckpt_load_open, self._pointer, byref(options), _on_opened,
-                          operation.ident)
-        except BaseException:
-            operation.forget()
-            raise
-        return operation
+        return self._submit(Operation(options, loads=self._loads), self._lib.ckpt_load_open,
+                            self._pointer, byref(options), _on_opened)
 
     def info(self, load: int) -> dict[str, Any]:
         return _copy(self._lib.ckpt_load_info(load).contents)
@@ -325,31 +351,43 @@ class Handle:
         self._checked(self._lib.ckpt_load_get, load, shard, byref(struct))
 
     def start(self, load: int, keep: Any) -> Operation:
-        operation = Operation(keep)
-        try:
-            self._checked(self._lib.ckpt_load_start, load, _on_loaded, operation.ident)
-        except BaseException:
-            operation.forget()
-            raise
-        return operation
+        return self._submit(Operation(keep), self._lib.ckpt_load_start, load, _on_loaded)
 
     def abort_load(self, load: int, error: BaseException) -> None:
         """Gives up a load that was not started; the other ranks learn of it."""
         unreadable = isinstance(error, errors.Unreadable)
         code = errors.CKPT_CODE["EUNREADABLE" if unreadable else "ECANCELED"]
-        if self._pointer is not None:
+        if self._pointer and load in self._loads:
+            self._loads.clear()
             self._aborting = True
             self._lib.ckpt_load_abort(load, code, str(error).encode(errors="replace"))
 
     def close_load(self, load: int) -> None:
-        if self._pointer is not None:  # else ckpt_close has freed it
+        if self._pointer and load in self._loads:  # else ckpt_close has freed it
+            self._loads.clear()
             self._lib.ckpt_load_close(load)
 
     # -- end -----------------------------------------------------------------------------------
 
     @property
     def closed(self) -> bool:
-        return self._pointer is None or self._pid != os.getpid()
+        return not self._pointer or self._pid != os.getpid()
+
+    def give_up(self, error: BaseException) -> None:
+        """What an exception left half done: a save that was begun, a load, an operation.
+
+        While the library may read or write the caller's memory, only `close` takes it back.
+        """
+        if self.closed:
+            return
+        running = self.running
+        if running is not None and not (running.done or running.staged):
+            self.close()
+            return
+        if self._save:
+            self._abort(f"{type(error).__name__}: {error}")
+        for load in list(self._loads):
+            self.abort_load(load, error)
 
     def flush_abort(self) -> None:
         """Waits until the other ranks know of an abort, or its deadline has passed.
@@ -367,9 +405,25 @@ class Handle:
         """Cancels what runs, lets go of every buffer. In a child after fork: does nothing."""
         if self.closed:
             return
-        pointer, self._pointer = self._pointer, None
-        self._lib.ckpt_close(pointer)
+        close = self._lib.ckpt_close
+        pointer, self._pointer = self._pointer, c_void_p()
+        close(pointer)
+        self._save = c_void_p()
+        self._loads.clear()
+        running = self.running
+        if running is not None:
+            running.forget()
+            if not running.done:  # its callback was interrupted
+                running.error = errors.from_ckpt(errors.CKPT_CODE["ECANCELED"],
+                                                 f"{self.root} was closed")
+                running.done = True
         self._release_board()
+        if _interrupts:
+            raise _interrupts.pop()
+
+    def __del__(self) -> None:
+        if getattr(self, "_pointer", None):
+            self.close()
 
     def _release_board(self) -> None:
         if self._board is not None:
@@ -394,10 +448,7 @@ def _tensor_struct(name: bytes, tensor: Tensor) -> Any:
 
 
 def _path_bytes(path: str) -> bytes:
-    encoded = os.fsencode(path)
-    if b"\0" in encoded:
-        raise _invalid(f"path {path!r} has a NUL character")
-    return encoded
+    return c_string("path", os.fsencode(path))
 
 
 def _ranged(name: str, value: int, low: int, end: int) -> int:

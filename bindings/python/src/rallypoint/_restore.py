@@ -28,7 +28,7 @@ class Info:
     world_size: int  # ranks that saved it
     path: str
     run_id: str
-    saved_at: datetime.datetime  # by the writer's clock, UTC; information only
+    saved_at: Optional[datetime.datetime]  # by the writer's clock, UTC; information only
     digest: str  # identity of the checkpoint: 32 hex digits
     parent: Optional[str]  # digest of the checkpoint that its run resumed from
     skipped: tuple[str, ...]  # newer checkpoints that were there but could not be read, and why
@@ -110,6 +110,7 @@ def _plan(handle: Handle, load: int, info: dict, into: Any) -> tuple:
     elif note.get("local") is not None:
         _log.warning("%s was saved by %d ranks and is loaded by %d: what each rank saved as its "
                      "own (local) is left out", info["path"], info["world_size"], handle.world_size)
+    plan.check_memory()
     return plan, state, local
 
 
@@ -120,7 +121,7 @@ class _Plan:
         self._handle = handle
         self._load = load
         self._entries: dict[int, dict] = {}  # by shard, then by name
-        self._taken: dict[int, str] = {}  # memory of the user's, and what goes there
+        self._taken: list[tuple[_tensors.Memory, str, str]] = []  # the user's, what goes there
 
     def add(self, shard: int, node: Any, label: str, into: Any) -> _Part:
         return _Part(self, shard, node, label, into)
@@ -138,16 +139,28 @@ class _Plan:
             raise _damaged(f"its note names a tensor {name!r} that shard {shard} lacks") from None
 
     def take(self, slot: _tensors.Slot, name: str, where: Callable[[], str]) -> None:
+        if slot.memory is not None and 0 not in slot.memory.shape:
+            self._taken.append((slot.memory, name, where()))
+
+    def check_memory(self) -> None:
         """Memory of the user's own gets one tensor, not two in some order."""
-        if 0 in slot.tensor.shape:
-            return
-        other = self._taken.setdefault(slot.tensor.pointer, name)
-        if other != name:
-            raise errors.from_ckpt(
-                errors.CKPT_CODE["EMISMATCH"],
-                f"{where()}: is the same memory in `into` as another tensor, but not in the "
-                f"checkpoint, where they are {name!r} and {other!r}",
-            )
+        reach: list[tuple[_tensors.Memory, str, str]] = []  # those that go on beyond `memory.start`
+        for memory, name, text in sorted(self._taken, key=lambda taken: taken[0].place):
+            reach = [other for other in reach if other[0].device == memory.device
+                     and other[0].end > memory.start]
+            for other, other_name, other_text in reach:
+                if (memory, name) == (other, other_name) or not memory.overlaps(other):
+                    continue
+                raise errors.from_ckpt(
+                    errors.CKPT_CODE["EMISMATCH"],
+                    f"{text}: is the same memory in `into` as another tensor, {other_text}, or "
+                    f"overlaps it, but not in the checkpoint, where they are {name!r} and "
+                    f"{other_name!r}" if name != other_name else
+                    f"{text}: overlaps {other_text} in `into`, but does not see the memory alike, "
+                    f"while in the checkpoint they are one tensor, {name!r}",
+                )
+            if not any(memory == other for other, _, _ in reach):
+                reach.append((memory, name, text))
 
     def get(self, shard: int, name: str, slot: _tensors.Slot) -> None:
         self._handle.get(self._load, shard, name, slot.tensor)
@@ -228,7 +241,6 @@ def _info(handle: Handle, load: int, skipped: list) -> dict[str, Any]:
     unread = list(skipped)
     if raw["skipped"]:
         unread.append(f"{raw['skipped']} newer in {handle.root}: the log says why")
-    epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
     return {
         "step": raw["step"],
         "sequence": raw["sequence"],
@@ -236,11 +248,20 @@ def _info(handle: Handle, load: int, skipped: list) -> dict[str, Any]:
         "world_size": raw["world_size"],
         "path": os.fsdecode(raw["path"]),
         "run_id": raw["run_id"].decode(errors="replace"),
-        "saved_at": epoch + datetime.timedelta(milliseconds=raw["saved_unix_ms"]),
+        "saved_at": _saved_at(raw["saved_unix_ms"]),
         "digest": raw["digest"].hex(),
         "parent": raw["parent"].hex() if any(raw["parent"]) else None,
         "skipped": tuple(unread),
     }
+
+
+def _saved_at(unix_ms: int) -> Optional[datetime.datetime]:
+    """None for a clock that was beyond the calendar."""
+    epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+    try:
+        return epoch + datetime.timedelta(milliseconds=unix_ms)
+    except OverflowError:
+        return None
 
 
 def _damaged(text: str) -> errors.Error:

@@ -73,11 +73,66 @@ class Tensor(NamedTuple):
     tie: Any  # equal for two tensors that are the same memory seen alike; None = never
 
 
+class Memory(NamedTuple):
+    """Where the elements of a tensor of the user's lie."""
+
+    device: str
+    pointer: int
+    item_bytes: int
+    shape: tuple
+    strides_bytes: tuple
+
+    @property
+    def place(self) -> tuple[str, int]:
+        return self.device, self.start
+
+    @property
+    def start(self) -> int:
+        return self.pointer + sum(min((n - 1) * stride, 0)
+                                  for n, stride in zip(self.shape, self.strides_bytes))
+
+    @property
+    def end(self) -> int:
+        return self.pointer + self.item_bytes + sum(
+            max((n - 1) * stride, 0) for n, stride in zip(self.shape, self.strides_bytes))
+
+    def shares_elements(self) -> bool:
+        """Unless each dimension steps over all the smaller ones."""
+        reach = self.item_bytes
+        for stride, n in sorted((abs(stride), n) for n, stride in
+                                zip(self.shape, self.strides_bytes) if n > 1):
+            if stride < reach:
+                return True
+            reach += (n - 1) * stride
+        return False
+
+    def overlaps(self, other: Memory) -> bool:
+        """Where intervals do. Exact as far as numpy can tell without long search."""
+        numpy = _import("numpy")
+        if numpy is None:
+            return True
+        try:
+            return numpy.shares_memory(self._array(numpy), other._array(numpy), max_work=1 << 16)
+        except RuntimeError:  # numpy's TooHardError
+            return True
+
+    def _array(self, numpy: Any) -> Any:
+        """Never read: it may be another device's."""
+
+        class Array:
+            __array_interface__ = {"version": 3, "typestr": f"|V{self.item_bytes}",
+                                   "data": (self.pointer, True), "shape": self.shape,
+                                   "strides": self.strides_bytes}
+
+        return numpy.asarray(Array())
+
+
 class Slot(NamedTuple):
     """Memory that a load fills, and how the filled memory becomes the value for the user."""
 
     tensor: Tensor
     finish: Callable[[], Any]
+    memory: Optional[Memory] = None  # of the user's own
 
 
 Where = Callable[[], str]
@@ -145,16 +200,26 @@ def into(value: Any, dtype: int, shape: tuple, where: Where) -> Slot:
         raise _error("EMISMATCH", f"{where()}: the checkpoint has {_NAME[dtype]} of shape "
                                   f"{list(shape)}, the tensor to load into is "
                                   f"{_NAME[found[0]]} of shape {list(found[1])}")
-    if not direct:
-        return _through_host(torch, value, dtype, shape, where)
-    tensor = describe(value, where)
-    assert tensor is not None
-    if any(n > 1 and stride == 0 for n, stride in zip(shape, tensor.strides_bytes or ())):
+    memory = _memory(value, shape)
+    if 0 not in shape and memory.shares_elements():
         raise _error("EINVAL", f"{where()}: is an expanded view whose elements share memory, "
                                f"so it cannot be loaded into")
+    if not direct:
+        return _through_host(torch, value, dtype, shape, where)._replace(memory=memory)
+    tensor = describe(value, where)
+    assert tensor is not None
     if tensor.kind == NUMPY and not value.flags.writeable:
         raise _error("EINVAL", f"{where()}: is read-only, so it cannot be loaded into")
-    return Slot(tensor, lambda: value)
+    return Slot(tensor, lambda: value, memory)
+
+
+def _memory(value: Any, shape: tuple) -> Memory:
+    if hasattr(value, "data_ptr"):
+        item = value.element_size()
+        strides = tuple(stride * item for stride in value.stride())
+        return Memory(str(value.device), value.data_ptr(), item, shape, strides)
+    pointer = value.__array_interface__["data"][0]
+    return Memory("cpu", pointer, value.itemsize, shape, tuple(value.strides))
 
 
 def _through_host(torch: Any, value: Any, dtype: int, shape: tuple, where: Where) -> Slot:

@@ -119,7 +119,6 @@ class Checkpointer:
         strict: bool = True,
     ) -> None:
         self._lock = threading.RLock()
-        self._running: Optional[Operation] = None
         self._failure: Optional[errors.Error] = None  # of a background save, not raised yet
         self._last: Optional[Saved] = None
         self._strict = strict
@@ -172,12 +171,12 @@ class Checkpointer:
         with self._use() as handle:
             self._settle()
             self._surface()
-            self._running = self._begin(handle, operator.index(step), state, local)
-            handle.wait_or_close(self._running, staged=True)
-            self._running.keep = None
-            if not (wait or self._running.done):
+            running = self._begin(handle, operator.index(step), state, local)
+            handle.wait_or_close(running, staged=True)
+            running.keep = None
+            if not (wait or running.done):
                 return None
-            saved = self._finish_save()
+            saved = self._finish_save(running)
             return saved if wait else None
 
     def wait(self) -> Optional[Saved]:
@@ -208,7 +207,8 @@ class Checkpointer:
         Raises:
             NotFound: nothing was ever saved there (NoSuchItem: not this step).
             Unreadable: something is there, and none of it verifies. Do not start from nothing.
-            Mismatch: `into` has a tensor that the checkpoint lacks or has in another form.
+            Mismatch: `into` has a tensor that the checkpoint lacks or has in another form, or two
+                tensors that overlap.
             NotSupported: a tensor needs torch or numpy, and it cannot be imported.
         """
         with self._use() as handle:
@@ -278,16 +278,24 @@ class Checkpointer:
     def _use(self) -> Iterator[Handle]:
         handle = self._alive()  # before the lock, which a fork may have copied in a locked state
         with self._lock:
-            yield handle
+            try:
+                yield handle
+            except BaseException as error:
+                handle.give_up(error)
+                raise
 
     def _settle(self) -> None:
-        """Waits for the save that runs; its error becomes `_failure`."""
-        if self._running is None:
-            return
+        """Waits for what runs: a save, whose error becomes `_failure`, or what an interrupted
+        call has left."""
         assert self._handle is not None
-        self._handle.wait(self._running)
+        running = self._handle.running
+        if running is not None:
+            self._handle.wait(running)
+        self._handle.give_up(KeyboardInterrupt())
+        if running is None or not running.saves:
+            return
         try:
-            self._finish_save()
+            self._finish_save(running)
         except errors.Error as error:
             self._failure = error
             self.last_error = error
@@ -298,30 +306,28 @@ class Checkpointer:
         if failure is not None and self._strict:
             raise failure
 
-    def _finish_save(self) -> Saved:
-        assert self._running is not None and self._handle is not None
-        self._handle.wait(self._running)
-        running, self._running = self._running, None
-        self._last = _saved(running.value())
-        return self._last
+    def _finish_save(self, running: Operation) -> Saved:
+        assert self._handle is not None
+        self._handle.wait(running)
+        try:
+            self._last = _saved(running.value())
+            return self._last
+        finally:
+            self._handle.running = None
 
     def _begin(self, handle: Handle, step: int, state: Any, local: Any) -> Operation:
-        save = handle.begin(step)
-        try:
-            packer = _tree.Packer()
-            note: dict[str, Any] = {"version": _tree.NOTE_VERSION}
-            if handle.rank == 0:
-                note["state"] = packer.pack(state, "state")
-            note["local"] = packer.pack(local, "local", "local")
-            for name, tensor in packer.tensors:
-                handle.put(save, name, tensor)
-            for name, target in packer.aliases:
-                handle.alias(save, name, target)
-            handle.note(save, _tree.dump(note))
-            return handle.commit(save, packer)
-        except BaseException as error:
-            handle.abort(save, f"{type(error).__name__}: {error}")
-            raise
+        handle.begin(step)
+        packer = _tree.Packer()
+        note: dict[str, Any] = {"version": _tree.NOTE_VERSION}
+        if handle.rank == 0:
+            note["state"] = packer.pack(state, "state")
+        note["local"] = packer.pack(local, "local", "local")
+        for name, tensor in packer.tensors:
+            handle.put(name, tensor)
+        for name, target in packer.aliases:
+            handle.alias(name, target)
+        handle.note(_tree.dump(note))
+        return handle.commit(packer)
 
     def _close_quietly(self, when: str) -> bool:
         """For places that cannot raise. False when a save failed and nobody was told."""

@@ -55,8 +55,8 @@ class DirGroup(Group):
 
     def _table(self, lib: ctypes.CDLL) -> tuple[Any, Any]:
         table, error = _ffi.ckpt_group(), _ffi.ckpt_error()
-        code = lib.ckpt_group_dir(byref(table), os.fsencode(self.dir), self.rank, self.world_size,
-                                  byref(error))
+        folder = c_string("dir", os.fsencode(self.dir))
+        code = lib.ckpt_group_dir(byref(table), folder, self.rank, self.world_size, byref(error))
         return _made(code, error, table), None
 
 
@@ -193,6 +193,12 @@ def _made(code: int, error: Any, table: Any) -> Any:
     if code < 0:
         raise errors.from_ckpt(code, error.text.decode(errors="replace"), error.sys_errno)
     return table
+
+
+def c_string(what: str, text: bytes) -> bytes:
+    if b"\0" in text:  # C would end there
+        raise errors.from_ckpt(errors.CKPT_CODE["EINVAL"], f"{what} {text!r} has a NUL character")
+    return text
 
 
 def resolve(group: Union[None, str, Group], run_id: str = "") -> Optional[Group]:

@@ -1,0 +1,191 @@
+"""Signal handlers that raise at the worst moment: nothing hangs, nothing is freed twice, and no
+buffer stays with the library.
+
+A signal is not timed but placed: a library of the test's own raises it right before or right after
+one call, which is where the interpreter would run the handler.
+"""
+
+import contextlib
+import ctypes
+import faulthandler
+import functools
+import operator
+import random
+import select
+import signal
+import time
+
+import pytest
+
+from rallypoint import _ffi, _handle, ckpt, errors
+
+np = pytest.importorskip("numpy", reason="numpy is not installed")
+
+
+@pytest.fixture(autouse=True)
+def end_of_a_hang():
+    faulthandler.dump_traceback_later(60, exit=True)
+    yield
+    faulthandler.cancel_dump_traceback_later()
+    assert not _handle._operations
+
+
+class Interrupting:
+    """libckpt, with a KeyboardInterrupt as soon as a function has done its work, once."""
+
+    def __init__(self, name):
+        self._name = name
+
+    def __getattr__(self, name):
+        real = getattr(_ffi.ckpt(), name)
+        if name != self._name:
+            return real
+
+        def function(*arguments):
+            self._name = None
+            real(*arguments)
+            raise KeyboardInterrupt
+
+        return function
+
+
+@contextlib.contextmanager
+def interrupted_after(saver, name):
+    saver._handle._lib = Interrupting(name)
+    with pytest.raises(KeyboardInterrupt):
+        yield
+    saver._handle._lib = _ffi.ckpt()
+
+
+def usable_or_closed(root, saver):
+    try:
+        saver.save(7, {"x": np.arange(3)}, wait=True)
+        assert saver.load().step == 7
+    except errors.StateError as error:
+        assert "is closed" in str(error)
+    saver.close()
+    with ckpt.Checkpointer(root) as other:
+        other.save(8, {"x": 8}, wait=True)
+        assert other.load().step == 8
+
+
+@pytest.mark.parametrize("name", ["begin", "put", "note", "commit"])
+def test_an_interrupt_right_after_a_step_of_a_save(root, name):
+    saver = ckpt.Checkpointer(root)
+    with interrupted_after(saver, f"ckpt_save_{name}"):
+        saver.save(1, {"x": np.arange(1000000)})
+    assert saver._handle.closed == (name == "commit")
+    usable_or_closed(root, saver)
+
+
+@pytest.mark.parametrize("name", ["open", "get", "start", "close"])
+def test_an_interrupt_right_after_a_step_of_a_load(root, name):
+    ckpt.save(root, 1, {"x": np.arange(1000)})
+    saver = ckpt.Checkpointer(root)
+    with interrupted_after(saver, f"ckpt_load_{name}"):
+        saver.load()
+    usable_or_closed(root, saver)
+
+
+def test_an_interrupt_right_after_a_look_for_the_latest(root):
+    ckpt.save(root, 1, {"x": 1})
+    saver = ckpt.Checkpointer(root)
+    with interrupted_after(saver, "ckpt_load_open"):
+        saver.latest()
+    usable_or_closed(root, saver)
+
+
+def test_an_operation_that_nobody_waited_for(root, monkeypatch):
+    """Two interrupts: the second one keeps the first from being tidied up after."""
+    ckpt.save(root, 1, {"x": 1})
+    saver = ckpt.Checkpointer(root)
+    monkeypatch.setattr(type(saver._handle), "give_up", lambda *_: None)
+    monkeypatch.setattr(type(saver._handle), "close", lambda *_: None)
+    for call in (saver.load, saver.latest):
+        with interrupted_after(saver, "ckpt_load_open"):
+            call()
+    with interrupted_after(saver, "ckpt_save_begin"):
+        saver.save(2, {"x": 2})
+    monkeypatch.undo()
+    saver.save(3, {"x": 3}, wait=True)
+    saver.close()
+    assert ckpt.latest(root).step == 3
+
+
+class InterruptedDispatch:
+    """libckpt, with a SIGINT that arrives when ckpt_dispatch has begun and a callback is ready:
+    its handler runs where the callback is entered. Everything from the signal to there is C."""
+
+    def __init__(self, skip):
+        self._skip = skip  # dispatches with a callback that are left alone
+
+    def __getattr__(self, name):
+        return self._dispatch if name == "ckpt_dispatch" else getattr(_ffi.ckpt(), name)
+
+    def _dispatch(self, pointer):
+        real = _ffi.ckpt().ckpt_dispatch
+        ready = select.poll()
+        ready.register(_ffi.ckpt().ckpt_fd(pointer), select.POLLIN)
+        if not ready.poll(0):
+            return real(pointer)
+        self._skip -= 1
+        if self._skip != -1:
+            return real(pointer)
+        steps = (functools.partial(ctypes.CDLL(None)["raise"], int(signal.SIGINT)),
+                 functools.partial(real, pointer))
+        return list(map(operator.methodcaller("__call__"), steps))[1]
+
+
+@pytest.mark.parametrize("skip", range(5))
+@pytest.mark.parametrize("call", ["save", "load", "latest"])
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupt_where_a_callback_is_entered(root, call, skip):
+    ckpt.save(root, 1, {"x": 1})
+    saver = ckpt.Checkpointer(root)
+    saver._handle._lib = lib = InterruptedDispatch(skip)
+    calls = {"save": lambda: saver.save(2, {"x": np.arange(9)}, wait=True), "load": saver.load,
+             "latest": saver.latest}
+    try:
+        calls[call]()
+        interrupted = False
+    except KeyboardInterrupt:
+        interrupted = True
+    assert interrupted or call == "save" or lib._skip >= 0  # a save waits for `done` all the same
+    if skip == 0 and call != "save":
+        assert interrupted
+    saver._handle._lib = _ffi.ckpt()
+    usable_or_closed(root, saver)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_interrupts_at_any_moment(root):
+    """The moments that the other tests do not name; a hang or a crash is the failure."""
+    rng = random.Random(1)
+
+    def handler(*_):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, handler)
+    saver, interrupted, whole = None, 0, 0
+    end = time.monotonic() + 4
+    state = {"a": np.arange(1000), "b": [1, 2, 3]}
+    try:
+        while time.monotonic() < end:
+            try:
+                try:
+                    if saver is None or saver._handle.closed:
+                        saver = ckpt.Checkpointer(root, staging_bytes=8 << 20)
+                    signal.setitimer(signal.ITIMER_REAL, rng.random() * 0.012 + 1e-6)
+                    saver.save(1, state, wait=rng.random() < 0.5)
+                    assert saver.load().state["a"].sum() == 499500
+                    whole += 1
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+            except KeyboardInterrupt:
+                interrupted += 1
+            except errors.Canceled:
+                pass
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert interrupted > 20
+    usable_or_closed(root, saver)
