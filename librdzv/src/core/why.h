@@ -16,7 +16,7 @@
     X(LONG_REQUEST, "its request is longer than max_request_bytes")                                \
     X(NOT_NUMBER, "it asked to add to a value that is not a decimal 64-bit number")                \
     X(UNREAD, "it does not read its answers: max_unread_bytes are waiting for it")                 \
-    X(BUFFERS_FULL, "unfinished requests and unread answers of all clients are max_buffer_bytes")   \
+    X(BUFFERS_FULL, "unfinished requests and unread answers of all clients are max_buffer_bytes")  \
     X(SLOW_REQUEST, "it began a request and did not finish it within request_timeout_ms")          \
     X(STORE_FULL, "the store holds max_store_bytes")                                               \
     X(NO_MEMORY, "out of memory while serving it")
