@@ -38,9 +38,9 @@ static void print_help(void)
         "  --help, --version\n"
         "\n"
         "When it serves, it prints one line on standard output: rdzvd ready on ADDR:PORT\n"
-        "SIGTERM or SIGINT: no new clients, ends when the last one has left or the time is over;\n"
-        "a second signal ends it at once. There is no authentication: whoever reaches the port\n"
-        "can read and write every key.\n"
+        "SIGTERM, SIGINT, SIGHUP: no new clients, ends when the last one has left or the time\n"
+        "is over; a second signal ends it at once. There is no authentication: whoever reaches\n"
+        "the port can read and write every key.\n"
         "\n"
         "Exit codes: 0 ended as asked, 1 cut short by a second signal, 2 wrong command line,\n"
         "3 the address cannot be listened on, 4 anything else.\n"
@@ -50,7 +50,8 @@ static void print_help(void)
         "  rdzvd --listen '[::1]:0' --log-level warn\n"
         "  rdzvd --listen 10.0.0.5:29400 --drain-timeout 60\n"
         "  torchrun --nnodes=1:2 --rdzv-backend=c10d --rdzv-conf=is_host=false \\\n"
-        "           --rdzv-endpoint=127.0.0.1:29400 train.py\n");
+        "           --rdzv-endpoint=127.0.0.1:29400 --rdzv-id=my-job-1 train.py\n"
+        "(a new --rdzv-id for each job; rdzvd(8) has the settings for quick recovery)\n");
 }
 
 static int usage_error(const char *what, const char *value)
@@ -125,16 +126,20 @@ int args_parse(struct args *a, int argc, char **argv)
             return printed();
         } else if (c == 'l') {
             if (!parse_listen(a, optarg))
-                return usage_error("--listen wants ADDR:PORT (IPv6 in brackets), not", optarg);
+                return usage_error(
+                    "--listen wants ADDR:PORT, IPv6 in brackets, port 0 to 65535, not", optarg);
         } else if (c == 'v') {
             if (!parse_level(a, optarg))
-                return usage_error("--log-level knows no", optarg);
+                return usage_error("--log-level wants error, warn, info, debug or trace, not",
+                                   optarg);
         } else if (c == 'd') {
             if (!parse_number(optarg, 1000000, &seconds))
-                return usage_error("--drain-timeout wants whole seconds, not", optarg);
+                return usage_error("--drain-timeout wants whole seconds, 0 to 1000000, not",
+                                   optarg);
             a->drain_ms = (int32_t)(seconds * 1000);
         } else {
-            return EXIT_USAGE; /* getopt has said what is wrong */
+            fputs("rdzvd: see rdzvd --help\n", stderr); /* getopt has said what is wrong */
+            return EXIT_USAGE;
         }
     }
     return optind < argc ? usage_error("unknown argument", argv[optind]) : -1;

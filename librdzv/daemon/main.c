@@ -145,6 +145,7 @@ static int open_signals(void)
     sigemptyset(&mask);
     sigaddset(&mask, SIGTERM);
     sigaddset(&mask, SIGINT);
+    sigaddset(&mask, SIGHUP); /* a terminal that is closed; under nohup it is ignored */
     sigprocmask(SIG_BLOCK, &mask, NULL);
     return signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
 }

@@ -108,7 +108,7 @@ printf '\x00\xce\xf7\x85\x3c\x07' >&3
 head -c 8 <&3 >/dev/null
 kill -INT "$pid"
 sleep 0.2
-kill -TERM "$pid"
+kill -HUP "$pid"
 expect_end 1
 exec 3>&-
 ! grep -q $'\033' "$work/err" || fail "colours in a file"
