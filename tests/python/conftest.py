@@ -3,11 +3,15 @@ RALLYPOINT_LIB_DIR naming a build directory."""
 
 import ctypes
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+# A shell that starts us in the background has SIGINT ignored, and so would every process of ours.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TOP = Path(__file__).resolve().parents[2]
 

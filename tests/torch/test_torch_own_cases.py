@@ -123,6 +123,3 @@ def test_the_last_handle_of_several_in_one_process(connect):
     one.set("k", "w")
     assert one.get("k") == b"w"
 
-
-def test_client_names_its_server(store, server):
-    assert str(server.port) in repr(store)
