@@ -60,7 +60,6 @@ struct ckpt_save {
 
     /* Preparation, and removal of what is left over (save_publish.c). */
     uint32_t claim_tries;
-    void (*after_prepare)(struct ckpt_save *s);
     struct ckpt__leftover *leftovers;
     size_t leftover_count, leftover_capacity;
     struct ckpt__removal removal;

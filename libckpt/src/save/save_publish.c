@@ -153,7 +153,7 @@ static void judge_stagings(struct ckpt_save *s, const struct ckpt__scan *staging
 
 static void end_prepare(struct ckpt_save *s)
 {
-    s->after_prepare(s);
+    s->after(s);
 }
 
 static void claim_next(struct ckpt_save *s);
@@ -267,7 +267,7 @@ static void leftovers_removed(struct ckpt_save *s)
 void ckpt__save_prepare(struct ckpt_save *s, void (*then)(struct ckpt_save *s))
 {
     struct ckpt__scan before, scan;
-    s->after_prepare = then;
+    s->after = then;
     int rc = ckpt__scan_root(&before, &s->c->env, s->c->root, &s->error);
     if (rc == CKPT_OK) {
         rc = ckpt__scan_root(&scan, &s->c->env, s->c->root, &s->error);

@@ -81,11 +81,6 @@ static inline const uint8_t *rdzv__take(const uint8_t **cursor, size_t len)
     return p;
 }
 
-static inline uint32_t rdzv__take_u32(const uint8_t **cursor)
-{
-    return bytes_get_u32(rdzv__take(cursor, 4));
-}
-
 static inline uint64_t rdzv__take_u64(const uint8_t **cursor)
 {
     return bytes_get_u64(rdzv__take(cursor, 8));

@@ -14,7 +14,7 @@ import logging
 import os
 import threading
 from ctypes import byref, c_uint16, c_void_p
-from typing import Any, Iterable, Mapping, Optional, Union
+from typing import Any, Iterable, Mapping, Optional, TypeVar, Union
 
 from . import _ffi, errors
 
@@ -23,6 +23,7 @@ __all__ = ["Server", "Stats", "Store"]
 _ffi.rdzv()  # a missing or wrong library is an error of this import
 
 _log = logging.getLogger("rallypoint.rdzv")
+_Self = TypeVar("_Self", bound="_Owner")
 _LEVELS = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG, 5)
 
 
@@ -46,7 +47,37 @@ def _on_log(_: Any, level: int, line: bytes) -> None:
              "%s", line.decode(errors="replace"))
 
 
-class Server:
+class _Owner:
+    """The life of an object that owns a C handle: `_pointer`, opened by process `_pid`."""
+
+    _pointer: Any
+    _pid: int
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def _alive(self) -> int:
+        name = f"the {type(self).__name__.lower()}"
+        if self._pointer is None:
+            raise errors.from_rdzv(errors.RDZV_ERRORS["ESTATE"][0], f"{name} is closed")
+        if self._pid != os.getpid():
+            raise errors.from_rdzv(errors.RDZV_ERRORS["ESTATE"][0],
+                                   f"{name} belongs to process {self._pid}, not to its child")
+        return self._pointer
+
+    def __enter__(self: _Self) -> _Self:
+        self._alive()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_pointer", None) is not None:
+            self.close()
+
+
+class Server(_Owner):
     """Serves a store on a thread of its own until closed. One Python thread owns it.
 
     Args:
@@ -97,25 +128,6 @@ class Server:
             pointer, self._pointer = self._pointer, None
             self._lib.rdzv_server_close(pointer, _ffi.rdzv_closed_fn(), None)
 
-    def _alive(self) -> int:
-        if self._pointer is None:
-            raise errors.from_rdzv(errors.RDZV_ERRORS["ESTATE"][0], "the server is closed")
-        if self._pid != os.getpid():
-            raise errors.from_rdzv(errors.RDZV_ERRORS["ESTATE"][0],
-                                   f"the server belongs to process {self._pid}, not to its child")
-        return self._pointer
-
-    def __enter__(self) -> Server:
-        self._alive()
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_pointer", None) is not None:
-            self.close()
-
     def __repr__(self) -> str:
         return f"<Server on {self.address}{'' if self._pointer else ', closed'}>"
 
@@ -123,7 +135,7 @@ class Server:
 Bytes = Union[bytes, str]
 
 
-class Store:
+class Store(_Owner):
     """A client of a c10d store: of rdzvd, of `Server`, or of a TCPStore that PyTorch hosts.
 
     Calls block, with the global lock released; threads may share a store, and take turns. Keys and
@@ -275,25 +287,6 @@ class Store:
         values = [ctypes.string_at(got.values[i].data, got.values[i].len_bytes)
                   if got.values[i].len_bytes else b"" for i in range(got.count)]
         self._outcome = got.number, values, None
-
-    def _alive(self) -> int:
-        if self._pointer is None:
-            raise errors.from_rdzv(errors.RDZV_ERRORS["ESTATE"][0], "the store is closed")
-        if self._pid != os.getpid():
-            raise errors.from_rdzv(errors.RDZV_ERRORS["ESTATE"][0],
-                                   f"the store belongs to process {self._pid}, not to its child")
-        return self._pointer
-
-    def __enter__(self) -> Store:
-        self._alive()
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_pointer", None) is not None:
-            self.close()
 
     def __repr__(self) -> str:
         return f"<Store at {self.address}{'' if self._pointer else ', closed'}>"
