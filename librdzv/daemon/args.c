@@ -1,18 +1,16 @@
 /*
- * args.c: the command line of rdzvd: its flags, their bounds, the help text. Every value is checked
- * here, except that the address can be listened on, which the library finds out.
+ * args.c: the command line of rdzvd: its flags and their bounds. Every value is checked here,
+ * except that the address can be listened on, which the library finds out. A flag is one row of a
+ * table: a new limit of the server needs nothing else.
  */
 #include "args.h"
 
-#include "rdzv.h"
-
 #include <errno.h>
 #include <getopt.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define DEFAULT_LISTEN "127.0.0.1:29400"
 
 static const char *const level_names[] = {"error", "warn", "info", "debug", "trace"};
 
@@ -23,57 +21,31 @@ const char *args_level_name(int level)
     return level_names[level];
 }
 
-static void print_help(void)
-{
-    printf(
-        "usage: rdzvd [--listen ADDR:PORT] [--log-level LEVEL] [--drain-timeout SECONDS]\n"
-        "\n"
-        "Serves a c10d store: unmodified PyTorch processes use it as their TCPStore.\n"
-        "\n"
-        "  --listen ADDR:PORT       numeric IPv4 address, IPv6 address in brackets, localhost, or\n"
-        "                           * for all; port 0 takes a free one (default " DEFAULT_LISTEN
-        ")\n"
-        "  --log-level LEVEL        error, warn, info, debug or trace (default info)\n"
-        "  --drain-timeout SECONDS  how long a SIGTERM waits for clients to leave (default 10)\n"
-        "  --help, --version\n"
-        "\n"
-        "When it serves, it prints one line on standard output: rdzvd ready on ADDR:PORT\n"
-        "SIGTERM, SIGINT, SIGHUP: no new clients, ends when the last one has left or the time\n"
-        "is over; a second signal ends it at once. There is no authentication: whoever reaches\n"
-        "the port can read and write every key.\n"
-        "\n"
-        "Exit codes: 0 ended as asked, 1 cut short by a second signal, 2 wrong command line,\n"
-        "3 the address cannot be listened on, 4 anything else.\n"
-        "\n"
-        "Examples:\n"
-        "  rdzvd\n"
-        "  rdzvd --listen '[::1]:0' --log-level warn\n"
-        "  rdzvd --listen 10.0.0.5:29400 --drain-timeout 60\n"
-        "  torchrun --nnodes=1:2 --rdzv-backend=c10d --rdzv-conf=is_host=false \\\n"
-        "           --rdzv-endpoint=127.0.0.1:29400 --rdzv-id=my-job-1 train.py\n"
-        "(a new --rdzv-id for each job; rdzvd(8) has the settings for quick recovery)\n");
-}
-
-static int usage_error(const char *what, const char *value)
-{
-    fprintf(stderr, "rdzvd: %s \"%s\"; see rdzvd --help\n", what, value);
-    return EXIT_USAGE;
-}
-
-/* A whole decimal number up to `max`. */
-static int parse_number(const char *text, unsigned long max, unsigned long *ret)
+/* A whole decimal number up to `max`, and what comes behind it. */
+static int parse_digits(const char *text, uint64_t max, uint64_t *ret, const char **ret_rest)
 {
     char *end;
     errno = 0;
-    *ret = strtoul(text, &end, 10);
-    return text[0] >= '0' && text[0] <= '9' && *end == '\0' && errno == 0 && *ret <= max;
+    *ret = strtoull(text, &end, 10);
+    *ret_rest = end;
+    return text[0] >= '0' && text[0] <= '9' && errno == 0 && *ret <= max;
 }
 
-static int parse_listen(struct args *a, const char *text)
+static int parse_number(const char *text, uint64_t max, uint64_t *ret)
+{
+    const char *rest;
+    return parse_digits(text, max, ret, &rest) && *rest == '\0';
+}
+
+/* The parsers of values: `ret` is the field of struct args that the flag names. */
+typedef int parse_fn(struct args *a, void *ret, const char *text);
+
+static int parse_listen(struct args *a, void *ret, const char *text)
 {
     const char *colon = strrchr(text, ':');
-    unsigned long port;
-    if (colon == NULL || colon == text || !parse_number(colon + 1, 65535, &port))
+    uint64_t port;
+    (void)ret;
+    if (colon == NULL || colon == text || !parse_number(colon + 1, UINT16_MAX, &port))
         return 0;
     size_t len = (size_t)(colon - text);
     if (len >= sizeof a->host)
@@ -83,12 +55,14 @@ static int parse_listen(struct args *a, const char *text)
         return 0;
     memcpy(a->host, text, len);
     a->host[len] = '\0';
-    a->port = (uint16_t)port;
+    a->server.host = a->host;
+    a->server.port = (uint16_t)port;
     return 1;
 }
 
-static int parse_level(struct args *a, const char *text)
+static int parse_level(struct args *a, void *ret, const char *text)
 {
+    (void)ret;
     for (int i = 0; i < (int)LEVELS; i++) {
         if (strcmp(text, level_names[i]) == 0) {
             a->log_level = i;
@@ -98,49 +72,124 @@ static int parse_level(struct args *a, const char *text)
     return 0;
 }
 
+/* Into 32 bits of milliseconds, with a sign or without. */
+static int parse_seconds(struct args *a, void *ret, const char *text)
+{
+    uint64_t seconds;
+    (void)a;
+    if (!parse_number(text, 1000000, &seconds))
+        return 0;
+    uint32_t ms = (uint32_t)(seconds * 1000);
+    memcpy(ret, &ms, sizeof ms);
+    return 1;
+}
+
+static int parse_count(struct args *a, void *ret, const char *text)
+{
+    uint64_t count;
+    (void)a;
+    if (!parse_number(text, 1000000000, &count) || count == 0)
+        return 0;
+    memcpy(ret, &count, sizeof count);
+    return 1;
+}
+
+static int parse_size(struct args *a, void *ret, const char *text)
+{
+    static const char units[] = "KMG";
+    const uint64_t max = UINT64_C(1) << 50;
+    uint64_t size;
+    const char *unit;
+    (void)a;
+    if (!parse_digits(text, max, &size, &unit) || size == 0)
+        return 0;
+    if (*unit != '\0') {
+        const char *at = strchr(units, *unit);
+        int shift = at != NULL ? 10 * (int)(at - units + 1) : 0;
+        if (at == NULL || unit[1] != '\0' || size > max >> shift)
+            return 0;
+        size <<= shift;
+    }
+    memcpy(ret, &size, sizeof size);
+    return 1;
+}
+
+#define WANTS_SECONDS "whole seconds, 0 to 1000000"
+#define WANTS_COUNT "a whole number, 1 to 1000000000"
+#define WANTS_SIZE                                                                                 \
+    "a size such as 65536 or 512M (K, M, G: 1024, 1024^2, 1024^3 bytes), 1 to 1048576G"
+#define SERVER(field) offsetof(struct args, server.field)
+
+static const struct flag {
+    const char *name;
+    parse_fn *parse;
+    size_t at; /* in struct args, for those that need no more than a place */
+    const char *wants;
+} flags[] = {
+    {"listen", parse_listen, 0, "ADDR:PORT, IPv6 in brackets, port 0 to 65535"},
+    {"log-level", parse_level, 0, "error, warn, info, debug or trace"},
+    {"drain-timeout", parse_seconds, offsetof(struct args, drain_ms), WANTS_SECONDS},
+    {"max-connections", parse_count, SERVER(max_connections), WANTS_COUNT},
+    {"max-store-bytes", parse_size, SERVER(max_store_bytes), WANTS_SIZE},
+    {"max-buffer-bytes", parse_size, SERVER(max_buffer_bytes), WANTS_SIZE},
+    {"max-unread-bytes", parse_size, SERVER(max_unread_bytes), WANTS_SIZE},
+    {"max-request-bytes", parse_size, SERVER(max_request_bytes), WANTS_SIZE},
+    {"max-value-bytes", parse_size, SERVER(max_value_bytes), WANTS_SIZE},
+    {"request-timeout", parse_seconds, SERVER(request_timeout_ms), WANTS_SECONDS},
+};
+
+enum { FLAGS = sizeof flags / sizeof flags[0], FIRST_FLAG = 256 /* beyond getopt's letters */ };
+
 /* A reader that has gone away or a full disk is no success. */
 static int printed(void)
 {
     return fflush(stdout) == 0 && !ferror(stdout) ? EXIT_ENDED : EXIT_OTHER;
 }
 
+static int print_version(void)
+{
+    int v = rdzv_version();
+    printf("rdzvd %d.%d.%d\n", v / 10000, v / 100 % 100, v % 100);
+    return printed();
+}
+
+/* -1 = the value of the flag is taken over. */
+static int take_flag(struct args *a, const struct flag *f, const char *text)
+{
+    if (f->parse(a, (char *)a + f->at, text))
+        return -1;
+    fprintf(stderr, "rdzvd: --%s wants %s, not \"%s\"; see rdzvd --help\n", f->name, f->wants,
+            text);
+    return EXIT_USAGE;
+}
+
 int args_parse(struct args *a, int argc, char **argv)
 {
-    static const struct option options[] = {{"listen", required_argument, NULL, 'l'},
-                                            {"log-level", required_argument, NULL, 'v'},
-                                            {"drain-timeout", required_argument, NULL, 'd'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {"version", no_argument, NULL, 'V'},
-                                            {NULL, 0, NULL, 0}};
-    unsigned long seconds;
-    int c;
+    struct option options[FLAGS + 3] = {{"help", no_argument, NULL, 'h'},
+                                        {"version", no_argument, NULL, 'V'}};
+    for (int i = 0; i < (int)FLAGS; i++)
+        options[i + 2] = (struct option){flags[i].name, required_argument, NULL, FIRST_FLAG + i};
     *a = (struct args){.log_level = RDZV_LOG_INFO, .drain_ms = 10000};
-    parse_listen(a, DEFAULT_LISTEN);
+    rdzv_server_options_init(&a->server, sizeof a->server);
+    parse_listen(a, NULL, DEFAULT_LISTEN);
+    int c;
     while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         if (c == 'h') {
-            print_help();
+            help_print();
             return printed();
-        } else if (c == 'V') {
-            int v = rdzv_version();
-            printf("rdzvd %d.%d.%d\n", v / 10000, v / 100 % 100, v % 100);
-            return printed();
-        } else if (c == 'l') {
-            if (!parse_listen(a, optarg))
-                return usage_error(
-                    "--listen wants ADDR:PORT, IPv6 in brackets, port 0 to 65535, not", optarg);
-        } else if (c == 'v') {
-            if (!parse_level(a, optarg))
-                return usage_error("--log-level wants error, warn, info, debug or trace, not",
-                                   optarg);
-        } else if (c == 'd') {
-            if (!parse_number(optarg, 1000000, &seconds))
-                return usage_error("--drain-timeout wants whole seconds, 0 to 1000000, not",
-                                   optarg);
-            a->drain_ms = (int32_t)(seconds * 1000);
-        } else {
+        }
+        if (c == 'V')
+            return print_version();
+        if (c < FIRST_FLAG) {
             fputs("rdzvd: see rdzvd --help\n", stderr); /* getopt has said what is wrong */
             return EXIT_USAGE;
         }
+        int code = take_flag(a, &flags[c - FIRST_FLAG], optarg);
+        if (code >= 0)
+            return code;
     }
-    return optind < argc ? usage_error("unknown argument", argv[optind]) : -1;
+    if (optind == argc)
+        return -1;
+    fprintf(stderr, "rdzvd: unknown argument \"%s\"; see rdzvd --help\n", argv[optind]);
+    return EXIT_USAGE;
 }

@@ -4,6 +4,8 @@
 #ifndef RDZVD_ARGS_H
 #define RDZVD_ARGS_H
 
+#include "rdzv.h"
+
 #include <stdint.h>
 
 enum {
@@ -16,8 +18,8 @@ enum {
 
 struct args {
     char host[80];
-    uint16_t port;
-    int log_level; /* RDZV_LOG_* */
+    rdzv_server_options server; /* its `host` is the one above, so args stay where they are */
+    int log_level;              /* RDZV_LOG_* */
     int32_t drain_ms;
 };
 
@@ -27,5 +29,10 @@ int args_parse(struct args *a, int argc, char **argv);
 
 /* Name of a log level, as in --log-level. */
 const char *args_level_name(int level);
+
+/* help.c: what --help prints. */
+void help_print(void);
+
+#define DEFAULT_LISTEN "127.0.0.1:29400"
 
 #endif /* RDZVD_ARGS_H */

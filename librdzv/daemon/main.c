@@ -73,7 +73,7 @@ static int explain_open(struct daemon *d, int code, const rdzv_error *err)
         say(d, RDZV_LOG_ERROR,
             "another process listens there; to see which one: ss -ltnp 'sport = :%u'; end it, or "
             "choose another port with --listen",
-            (unsigned)d->args.port);
+            (unsigned)d->args.server.port);
         return EXIT_LISTEN;
     case RDZV_EADDRNOTAVAIL:
         say(d, RDZV_LOG_ERROR, "to see this machine's addresses: ip -brief address");
@@ -92,6 +92,23 @@ static int is_loopback(const char *address)
 {
     return strncmp(address, "127.", 4) == 0 || strncmp(address, "[::1]", 5) == 0 ||
            strncmp(address, "[::ffff:127.", 12) == 0;
+}
+
+/* Limits that do not go together would be found out by a client, late. */
+static void check_limits(struct daemon *d)
+{
+    const rdzv_server_options *o = &d->args.server;
+    unsigned long long value = o->max_value_bytes;
+    if (value > o->max_request_bytes)
+        say(d, RDZV_LOG_WARN,
+            "a value of --max-value-bytes (%llu) is longer than --max-request-bytes (%llu) lets a "
+            "request be",
+            value, (unsigned long long)o->max_request_bytes);
+    if (value > o->max_unread_bytes)
+        say(d, RDZV_LOG_WARN,
+            "a value of --max-value-bytes (%llu) is longer than --max-unread-bytes (%llu) lets an "
+            "answer be",
+            value, (unsigned long long)o->max_unread_bytes);
 }
 
 static void on_drained(void *ctx)
@@ -164,16 +181,13 @@ int main(int argc, char **argv)
         return EXIT_OTHER;
     }
     raise_descriptor_limit(&d);
+    check_limits(&d);
 
-    rdzv_server_options opt;
-    rdzv_server_options_init(&opt, sizeof opt);
-    opt.host = d.args.host;
-    opt.port = d.args.port;
-    opt.log = log_line;
-    opt.log_ctx = &d;
+    d.args.server.log = log_line;
+    d.args.server.log_ctx = &d;
     rdzv_server *s = NULL;
     rdzv_error err;
-    code = rdzv_server_open(&s, &opt, &err);
+    code = rdzv_server_open(&s, &d.args.server, &err);
     if (code != RDZV_OK)
         return explain_open(&d, code, &err);
     const char *address = rdzv_server_address(s, NULL);
