@@ -1,6 +1,8 @@
 """The store client of Python, against the server of this package."""
 
+import faulthandler
 import os
+import random
 import signal
 import threading
 import time
@@ -124,6 +126,39 @@ def test_a_signal_handler_that_raises(store):
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert store.add("n", 1) == 1  # in step
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_interrupts_at_any_moment(store):
+    """Before, in and after the reply's callback: no hang, and no call gets another's answer."""
+    rng = random.Random(1)
+    for number in range(50):
+        store.set(f"k{number}", f"v{number}")
+    faulthandler.dump_traceback_later(60, exit=True)
+
+    def handler(*_):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, handler)
+    end, interrupted = time.monotonic() + 4, 0
+    try:
+        while time.monotonic() < end:
+            try:
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, rng.uniform(20e-6, 300e-6))
+                    while True:
+                        number = rng.randrange(50)
+                        assert store.get(f"k{number}") == f"v{number}".encode()
+                        store.add("n", 1)
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+            except KeyboardInterrupt:
+                interrupted += 1
+            assert store.get("k7", timeout=10) == b"v7"
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        faulthandler.cancel_dump_traceback_later()
+    assert interrupted > 100
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

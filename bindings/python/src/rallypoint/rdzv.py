@@ -159,7 +159,10 @@ class Store(_Owner):
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._done = _ffi.rdzv_reply_fn(self._on_reply)
-        self._outcome: Optional[tuple] = None
+        self._number = 0  # of the last call
+        self._outcome: Optional[tuple] = None  # of that call
+        self._heard = 0  # callbacks that did their work
+        self._interrupt: Optional[BaseException] = None  # raised by a signal handler in one
         self.address = address
         host, port = _parse(address, "address")
         options = _ffi.rdzv_client_options()
@@ -254,9 +257,10 @@ class Store(_Owner):
         with self._lock:
             pointer = self._alive()
             error = _ffi.rdzv_error()
+            self._number += 1
             self._outcome = None
             call = getattr(self._lib, f"rdzv_client_{name}")(
-                pointer, *arguments, milliseconds, self._done, None, byref(error))
+                pointer, *arguments, milliseconds, self._done, self._number, byref(error))
             if call < 0:
                 raise errors.from_rdzv(call, error.text.decode(errors="replace"))
             try:
@@ -273,11 +277,31 @@ class Store(_Owner):
 
     def _run(self) -> None:
         while self._outcome is None:
+            heard = self._heard
             code = self._lib.rdzv_client_wait(self._pointer, -1)
             if code < 0:
                 raise errors.from_rdzv(code)
+            if self._interrupt is not None:
+                interrupt, self._interrupt = self._interrupt, None
+                raise interrupt
+            if code > self._heard - heard:
+                # A signal handler raised where a callback begins or ends. What it was, and perhaps
+                # the reply, can never be known.
+                self._outcome = 0, [], None
+                raise KeyboardInterrupt
 
-    def _on_reply(self, _: Any, reply: Any, result: Any) -> None:
+    def _on_reply(self, number: int, reply: Any, result: Any) -> None:
+        """Cannot raise into C: what a signal handler raises here waits for `_run`."""
+        try:
+            self._keep(number, reply, result)
+        except BaseException as interrupt:
+            self._interrupt = interrupt
+            self._keep(number, reply, result)
+        self._heard += 1
+
+    def _keep(self, number: int, reply: Any, result: Any) -> None:
+        if number != self._number:
+            return  # a call that was interrupted when it had just been made
         if not reply:
             error = result.contents
             self._outcome = 0, [], (error.code, error.text.decode(errors="replace"),
