@@ -10,9 +10,9 @@
  * uv_run; rdzv_server_fd answers RDZV_ENOTSUP. Close is asynchronous: when `closed` runs, the
  * server is gone and the loop holds no handle of ours.
  *
- * Callbacks may not dispatch, wait (RDZV_EBUSY) or close (ignored); only `drained` on a borrowed
- * loop may close. No write of ours raises SIGPIPE. A handle does not cross fork: in the child every
- * call answers RDZV_ESTATE, and close does nothing.
+ * Callbacks may not dispatch, wait, open a job (RDZV_EBUSY) or close (ignored); only `drained` and
+ * a job's `closed` on a borrowed loop may. No write of ours raises SIGPIPE. A handle does not cross
+ * fork: in the child every call answers RDZV_ESTATE, and close does nothing.
  *
  * Results. 0 or positive is success, negative is one of RDZV_ERRORS. `ret` is written only on
  * success, `err` (may be NULL) only on failure.
@@ -119,7 +119,12 @@ typedef struct rdzv_server_options {
     uint32_t request_timeout_ms; /* from the first byte of a request to its last; 0 = no limit;
                                     default 60000. A connection between requests may be silent for
                                     ever */
+    uint64_t max_keys;           /* names that hold a key, queue elements or waiting clients;
+                                    default and most 1073741824 */
+    uint32_t forget_after_ms;    /* of the unnamed name space, see rdzv_job_options; default 0 */
 } rdzv_server_options;
+
+/* max_store_bytes, max_keys, max_connections and max_buffer_bytes are totals over all jobs. */
 
 /* Fills defaults. `size` is sizeof(rdzv_server_options) of the caller. Any thread. */
 RDZV_API void rdzv_server_options_init(rdzv_server_options *opt, size_t size);
@@ -132,7 +137,8 @@ RDZV_API int rdzv_server_open(rdzv_server **ret, const rdzv_server_options *opt,
  * server. Port alone in *port when not NULL. */
 RDZV_API const char *rdzv_server_address(const rdzv_server *s, uint16_t *port);
 
-/* Counters since open, of a moment in the past few milliseconds. Never blocks. */
+/* Counters since open, of all jobs together, of a moment in the past few milliseconds. Never
+ * blocks. */
 typedef struct rdzv_server_stats {
     size_t size;           /* filled by the caller: sizeof(rdzv_server_stats) */
     uint64_t connections;  /* open now */
@@ -148,9 +154,9 @@ RDZV_API int rdzv_server_get_stats(const rdzv_server *s, rdzv_server_stats *ret)
 
 typedef void (*rdzv_closed_fn)(void *ctx);
 
-/* Stops accepting, goes on serving until the last client has left or timeout_ms is over (-1 = no
- * limit), then calls `drained` (may be NULL); the server is still to be closed, and close calls
- * `drained` first if it has not run. EBUSY when called before, EINVAL. */
+/* Stops accepting on all jobs, goes on serving until the last client has left or timeout_ms is over
+ * (-1 = no limit), then calls `drained` (may be NULL); the server is still to be closed, and close
+ * calls `drained` first if it has not run. EBUSY when called before, EINVAL. */
 RDZV_API int rdzv_server_drain(rdzv_server *s, int32_t timeout_ms, rdzv_closed_fn drained,
                                void *ctx);
 
@@ -161,9 +167,51 @@ RDZV_API int rdzv_server_fd(const rdzv_server *s);
 RDZV_API int rdzv_server_dispatch(rdzv_server *s);
 RDZV_API int rdzv_server_wait(rdzv_server *s, int timeout_ms);
 
-/* Closes every connection. Own thread: joins the thread, runs `closed`, returns. Borrowed loop:
- * returns at once, `closed` runs from uv_run. `closed` may be NULL. Takes NULL. */
+/* Closes every connection, and every job that is still open: their handles are gone with this call.
+ * Own thread: joins the thread, runs `closed`, returns. Borrowed loop: returns at once, `closed`
+ * runs from uv_run. `closed` may be NULL. Takes NULL. */
 RDZV_API void rdzv_server_close(rdzv_server *s, rdzv_closed_fn closed, void *ctx);
+
+/* A job is a name space with its own port: its clients see only its keys. What rdzv_server_open
+ * listens on is the unnamed one. Calls follow the server's rules. */
+typedef struct rdzv_job rdzv_job;
+
+enum { RDZV_RUN_ID_BYTES = 255 };
+
+typedef struct rdzv_job_options {
+    size_t size;        /* filled by rdzv_job_options_init */
+    const char *run_id; /* required: 1 to RDZV_RUN_ID_BYTES printable ASCII characters; copied */
+    const char *host;   /* these four as in rdzv_server_options */
+    uint16_t port;
+    int32_t listen_fd;
+    uint32_t backlog;
+    uint64_t max_store_bytes; /* these four: the job's share, 0 = the server's. A job that is full
+                                 refuses, and hurts no other */
+    uint64_t max_keys;
+    uint64_t max_connections;
+    uint64_t max_buffer_bytes;
+    uint32_t forget_after_ms; /* all keys are forgotten when the last client has been gone for this
+                                 long, so the next run finds an empty store; a connection that
+                                 asks nothing is no client; 0 = never, the default */
+} rdzv_job_options;
+
+/* Fills defaults. `size` is sizeof(rdzv_job_options) of the caller. Any thread. */
+RDZV_API void rdzv_job_options_init(rdzv_job_options *opt, size_t size);
+
+/* Binds, listens, serves. The caller owns *ret and ends it with rdzv_job_close or with the server.
+ * EBUSY when the run id is open on this server, or from a callback; ESTATE when the server drains;
+ * and what rdzv_server_open answers. */
+RDZV_API int rdzv_server_open_job(rdzv_server *s, rdzv_job **ret, const rdzv_job_options *opt,
+                                  rdzv_error *err);
+
+/* As of the server; of this job alone. */
+RDZV_API const char *rdzv_job_address(const rdzv_job *job, uint16_t *port);
+RDZV_API int rdzv_job_get_stats(const rdzv_job *job, rdzv_server_stats *ret);
+
+/* Closes the job's listener and connections and forgets its keys; its run id and port are free when
+ * this returns. Own thread: runs `closed`, returns. Borrowed loop: `closed` runs from uv_run, at
+ * the latest with the server's. `closed` may be NULL. Takes NULL. */
+RDZV_API void rdzv_job_close(rdzv_job *job, rdzv_closed_fn closed, void *ctx);
 
 #ifdef __cplusplus
 }

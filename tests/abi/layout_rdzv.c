@@ -32,6 +32,8 @@ int main(void)
     FIELD(rdzv_server_options, max_connections);
     FIELD(rdzv_server_options, max_buffer_bytes);
     FIELD(rdzv_server_options, request_timeout_ms);
+    FIELD(rdzv_server_options, max_keys);
+    FIELD(rdzv_server_options, forget_after_ms);
     STRUCT(rdzv_server_stats);
     FIELD(rdzv_server_stats, size);
     FIELD(rdzv_server_stats, connections);
@@ -42,6 +44,18 @@ int main(void)
     FIELD(rdzv_server_stats, store_bytes);
     FIELD(rdzv_server_stats, waiting);
     FIELD(rdzv_server_stats, buffer_bytes);
+    STRUCT(rdzv_job_options);
+    FIELD(rdzv_job_options, size);
+    FIELD(rdzv_job_options, run_id);
+    FIELD(rdzv_job_options, host);
+    FIELD(rdzv_job_options, port);
+    FIELD(rdzv_job_options, listen_fd);
+    FIELD(rdzv_job_options, backlog);
+    FIELD(rdzv_job_options, max_store_bytes);
+    FIELD(rdzv_job_options, max_keys);
+    FIELD(rdzv_job_options, max_connections);
+    FIELD(rdzv_job_options, max_buffer_bytes);
+    FIELD(rdzv_job_options, forget_after_ms);
     STRUCT(rdzv_bytes);
     FIELD(rdzv_bytes, data);
     FIELD(rdzv_bytes, len_bytes);

@@ -27,8 +27,9 @@ void rdzv__core_init(struct rdzv__core *core, const struct rdzv__core_options *o
     core->options = *options;
     if (options->journal != NULL)
         core->journal = *options->journal;
-    rdzv__store_init(&core->store, options->allocator, options->max_store_bytes,
-                     options->hash_seed);
+    rdzv__store_init(&core->store, options->allocator, options->hash_seed);
+    core->store.max_bytes = options->max_store_bytes;
+    core->store.max_names = options->max_keys != 0 ? options->max_keys : UINT64_MAX;
     queue_init(&core->ready);
     queue_init(&core->held);
 }
@@ -39,6 +40,34 @@ void rdzv__core_free(struct rdzv__core *core)
            core->buffer_bytes == 0);
     rdzv__store_free(&core->store);
     rdzv__out_free_spare(core);
+}
+
+void rdzv__core_forget(struct rdzv__core *core)
+{
+    assert(core->waiting == 0 && core->buffer_bytes == 0);
+    rdzv__out_free_spare(core);
+    if (core->store.names == NULL)
+        return;
+    rdzv__store_free(&core->store);
+    if (core->journal.change == NULL)
+        return;
+    struct rdzv__change change = {RDZV__CHANGE_FORGET, {NULL, 0}, {NULL, 0}};
+    core->recorded++;
+    core->journal.change(core->journal.ctx, core->recorded, &change);
+    core->journal.sealed(core->journal.ctx, core->recorded);
+}
+
+struct rdzv__room rdzv__core_used(const struct rdzv__core *core)
+{
+    return (struct rdzv__room){core->store.bytes, rdzv__store_names(&core->store),
+                               core->buffer_bytes};
+}
+
+void rdzv__core_limit(struct rdzv__core *core, const struct rdzv__room *max)
+{
+    core->store.max_bytes = max->store_bytes;
+    core->store.max_names = max->keys;
+    core->options.max_buffer_bytes = max->buffer_bytes;
 }
 
 void rdzv__core_persisted(struct rdzv__core *core, uint64_t record)

@@ -22,7 +22,8 @@ enum {
     RDZV__CHANGE_APPEND, /* value was added at the end */
     RDZV__CHANGE_DELETE, /* key is gone; no value */
     RDZV__CHANGE_PUSH,   /* element was added to the queue */
-    RDZV__CHANGE_POP     /* first element was taken; no value */
+    RDZV__CHANGE_POP,    /* first element was taken; no value */
+    RDZV__CHANGE_FORGET  /* every key and queue is gone; no key, no value */
 };
 
 struct rdzv__change {
@@ -38,11 +39,19 @@ struct rdzv__journal {
     void *ctx;
 };
 
+/* What all clients of a core take up, or may take up, together. */
+struct rdzv__room {
+    uint64_t store_bytes;
+    uint64_t keys; /* names, be it of keys, queues or waits */
+    uint64_t buffer_bytes;
+};
+
 struct rdzv__core_options {
     const rdzv_allocator *allocator;
     const struct rdzv__journal *journal; /* copied; NULL = in memory, no records */
     struct rdzv__wire_limits limits;
     uint64_t max_store_bytes;
+    uint64_t max_keys; /* 0 = no limit */
     uint64_t max_unread_bytes;
     uint64_t max_buffer_bytes;
     uint64_t hash_seed; /* random, so that clients cannot aim at one bucket */
@@ -95,6 +104,11 @@ struct rdzv__session {
 void rdzv__core_init(struct rdzv__core *core, const struct rdzv__core_options *options);
 /* Every session must have been closed. */
 void rdzv__core_free(struct rdzv__core *core);
+/* Forgets every key and queue. No session may be open. */
+void rdzv__core_forget(struct rdzv__core *core);
+struct rdzv__room rdzv__core_used(const struct rdzv__core *core);
+/* Changes the limits: of the store not below what it holds, of buffers to anything. */
+void rdzv__core_limit(struct rdzv__core *core, const struct rdzv__room *max);
 void rdzv__core_persisted(struct rdzv__core *core, uint64_t record);
 /* Takes one session off the ready list; NULL when it is empty. */
 struct rdzv__session *rdzv__core_next_ready(struct rdzv__core *core);

@@ -45,12 +45,10 @@ static unsigned hash_name(const struct rdzv__store *st, const void *key, size_t 
     return (unsigned)XXH3_64bits_withSeed(key, len, st->hash_seed);
 }
 
-void rdzv__store_init(struct rdzv__store *st, const rdzv_allocator *allocator, uint64_t max_bytes,
-                      uint64_t hash_seed)
+void rdzv__store_init(struct rdzv__store *st, const rdzv_allocator *allocator, uint64_t hash_seed)
 {
     memset(st, 0, sizeof *st);
     st->allocator = allocator;
-    st->max_bytes = max_bytes;
     st->hash_seed = hash_seed;
 }
 
@@ -88,6 +86,11 @@ void rdzv__store_release(struct rdzv__store *st, void *ptr, size_t size)
     st->bytes -= size;
 }
 
+uint64_t rdzv__store_names(const struct rdzv__store *st)
+{
+    return HASH_COUNT(st->names);
+}
+
 struct rdzv__name *rdzv__store_find(struct rdzv__store *st, const uint8_t *key, size_t len)
 {
     struct rdzv__name *name;
@@ -102,6 +105,10 @@ struct rdzv__name *rdzv__store_name(struct rdzv__store *st, const uint8_t *key, 
     HASH_FIND_BYHASHVALUE(hh, st->names, key, (unsigned)len, hash, name);
     if (name != NULL)
         return name;
+    if (rdzv__store_names(st) >= st->max_names) {
+        st->why = RDZV__WHY_KEYS_FULL;
+        return NULL;
+    }
     st->why = RDZV__WHY_OK;
     name = rdzv__store_alloc(st, sizeof *name + len);
     if (name == NULL)

@@ -1,7 +1,7 @@
 /*
  * store.h: names with their keys, queues and waiter lists. A key and a queue of one name live side
- * by side. Functions that need memory answer RDZV__WHY_OK, RDZV__WHY_STORE_FULL or
- * RDZV__WHY_NO_MEMORY; after a failure nothing has changed.
+ * by side. Functions that need room answer RDZV__WHY_OK, RDZV__WHY_STORE_FULL, RDZV__WHY_KEYS_FULL
+ * or RDZV__WHY_NO_MEMORY; after a failure nothing has changed.
  */
 #ifndef RDZV_CORE_STORE_H
 #define RDZV_CORE_STORE_H
@@ -17,6 +17,7 @@ struct rdzv__store {
     const rdzv_allocator *allocator;
     uint64_t hash_seed;
     uint64_t max_bytes;
+    uint64_t max_names;
     uint64_t bytes;           /* allocated for the store now */
     uint64_t keys;            /* names that have a key */
     struct rdzv__name *names; /* hash table */
@@ -25,15 +26,17 @@ struct rdzv__store {
 
 struct rdzv__name; /* opaque but for the functions below; valid until the next settle */
 
-void rdzv__store_init(struct rdzv__store *st, const rdzv_allocator *allocator, uint64_t max_bytes,
-                      uint64_t hash_seed);
-/* No waiter may be left. */
+/* Without room until max_bytes and max_names are set. */
+void rdzv__store_init(struct rdzv__store *st, const rdzv_allocator *allocator, uint64_t hash_seed);
+/* Forgets everything, after which the store may be used again. No waiter may be left. */
 void rdzv__store_free(struct rdzv__store *st);
 
 /* Memory that counts against max_bytes. `size` is the one that was allocated. */
 void *rdzv__store_alloc(struct rdzv__store *st, size_t size);
 void rdzv__store_release(struct rdzv__store *st, void *ptr, size_t size);
 
+/* Names in the table: with a key, a queue or waiters. */
+uint64_t rdzv__store_names(const struct rdzv__store *st);
 /* NULL when there is none. */
 struct rdzv__name *rdzv__store_find(struct rdzv__store *st, const uint8_t *key, size_t len);
 /* Finds or creates; NULL is a failure, see st->why. To be settled when done. */

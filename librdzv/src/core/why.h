@@ -19,6 +19,7 @@
     X(BUFFERS_FULL, "unfinished requests and unread answers of all clients are max_buffer_bytes")  \
     X(SLOW_REQUEST, "it began a request and did not finish it within request_timeout_ms")          \
     X(STORE_FULL, "the store holds max_store_bytes")                                               \
+    X(KEYS_FULL, "the store holds max_keys names")                                                 \
     X(NO_MEMORY, "out of memory while serving it")
 
 enum {

@@ -5,6 +5,7 @@
 #include "uv/client.h"
 
 #include "error.h"
+#include "options.h"
 
 #include <netdb.h>
 #include <stdarg.h>
@@ -34,22 +35,16 @@ void rdzv_client_options_init(rdzv_client_options *opt, size_t size)
         .max_reply_bytes = 256 * MIB,
         .max_pending_bytes = 256 * MIB,
     };
-    memset(opt, 0, size);
-    memcpy(opt, &defaults, size < sizeof defaults ? size : sizeof defaults);
+    rdzv__options_fill(opt, size, &defaults, sizeof defaults);
 }
 
 static int read_options(rdzv_client_options *ret, const rdzv_client_options *opt, rdzv_error *err)
 {
     rdzv_client_options_init(ret, sizeof *ret);
-    if (opt == NULL || opt->size < offsetof(rdzv_client_options, loop))
-        return rdzv__fail(err, RDZV_EINVAL, 0,
-                          "client options: call rdzv_client_options_init first");
-    for (size_t i = sizeof *ret; i < opt->size; i++)
-        if (((const unsigned char *)opt)[i] != 0)
-            return rdzv__fail(err, RDZV_EINVAL, 0,
-                              "client options: a field is set that version %d does not know",
-                              (int)rdzv_version());
-    memcpy(ret, opt, opt->size < sizeof *ret ? opt->size : sizeof *ret);
+    int code = rdzv__options_read(ret, sizeof *ret, opt, offsetof(rdzv_client_options, loop),
+                                  "client", err);
+    if (code != RDZV_OK)
+        return code;
     if (ret->drive > RDZV_DRIVE_LOOP || ret->dialect > RDZV_DIALECT_A ||
         (ret->flags & ~(RDZV_CLIENT_RAW_KEYS | RDZV_CLIENT_WAIT_FIRST)) != 0)
         return rdzv__fail(err, RDZV_EINVAL, 0, "client options: unknown drive, dialect or flag");
@@ -65,10 +60,7 @@ static int read_options(rdzv_client_options *ret, const rdzv_client_options *opt
         ret->max_request_keys > UINT32_MAX || ret->max_reply_bytes == 0 ||
         ret->max_reply_bytes > SIZE_MAX / 4 || ret->max_pending_bytes == 0)
         return rdzv__fail(err, RDZV_EINVAL, 0, "client options: a limit is 0 or too large");
-    const rdzv_allocator *a = ret->allocator;
-    if (a != NULL && (a->alloc == NULL || a->free == NULL))
-        return rdzv__fail(err, RDZV_EINVAL, 0, "client options: allocator lacks a function");
-    return RDZV_OK;
+    return rdzv__options_allocator(ret->allocator, "client", err);
 }
 
 static void init_core(struct rdzv_client *c)

@@ -3,7 +3,7 @@
  * one buffer, so an idle connection has none. Whatever a read caused, in this session or others, is
  * sent in one write per connection before the callback returns. Writes use MSG_NOSIGNAL: a client
  * that is gone raises no SIGPIPE in the embedding program.
- * Invariant: a conn is in server->conns until conn_close, then in server->gone until the turn ends,
+ * Invariant: a conn is in job->conns until conn_close, then in server->gone until the turn ends,
  * because an event of this turn may still name it.
  */
 #include "uv/server.h"
@@ -14,13 +14,13 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { READS_PER_EVENT = 8, SPANS = 16, EVENTS = 128 };
+enum { READS_PER_EVENT = 8, SPANS = 16 };
 
 struct rdzv__conn {
     struct queue begun; /* in server->begun, exactly while a request has come in part */
     uint64_t begun_ms;
-    struct queue link; /* in server->conns, then in server->gone */
-    struct rdzv_server *server;
+    struct queue link; /* in job->conns, then in server->gone */
+    struct rdzv_job *job;
     struct rdzv__session session;
     int fd; /* -1 = closed */
     uint32_t events;
@@ -28,17 +28,22 @@ struct rdzv__conn {
 
 static void conn_close(struct rdzv__conn *c)
 {
-    struct rdzv_server *s = c->server;
+    struct rdzv_job *job = c->job;
+    struct rdzv_server *s = job->server;
     rdzv__session_close(&c->session);
     queue_remove(&c->link);
     queue_remove(&c->begun);
     queue_push(&s->gone, &c->link);
     s->conn_count--;
+    job->conn_count--;
     /* A copy of the descriptor in a forked child would keep it in the set. */
     epoll_ctl(s->epoll, EPOLL_CTL_DEL, c->fd, NULL);
     close(c->fd);
     c->fd = -1;
-    rdzv__loop_conn_left(s);
+    if (job->conn_count == 0) {
+        rdzv__job_left(job);
+        rdzv__loop_conn_left(s);
+    }
 }
 
 /* Closes a connection whose session is over, and says why if that was our decision. */
@@ -52,9 +57,9 @@ static void conn_end(struct rdzv__conn *c)
         if (getpeername(c->fd, (struct sockaddr *)&addr, &len) != 0)
             memset(&addr, 0, sizeof addr);
         rdzv__address_text(&addr, peer, sizeof peer);
-        c->server->refused++;
-        rdzv__log_kind(c->server, session->why, RDZV_LOG_WARN, "closed client %s: %s", peer,
-                       rdzv__why_text(session->why));
+        c->job->refused++;
+        rdzv__log_kind(c->job, session->why, RDZV_LOG_WARN, "closed client %s: %s%s", peer,
+                       rdzv__why_text(session->why), rdzv__job_whose(c->job, session->why));
     }
     conn_close(c);
 }
@@ -65,7 +70,7 @@ static void watch(struct rdzv__conn *c, uint32_t events)
         return;
     c->events = events;
     struct epoll_event e = {.events = events, .data.ptr = c};
-    epoll_ctl(c->server->epoll, EPOLL_CTL_MOD, c->fd, &e);
+    epoll_ctl(c->job->server->epoll, EPOLL_CTL_MOD, c->fd, &e);
 }
 
 static ssize_t send_spans(int fd, const struct rdzv__field *spans, size_t n)
@@ -114,22 +119,22 @@ static void settle(struct rdzv__conn *c)
     watch(c, (session->state == RDZV__SESSION_OPEN ? EPOLLIN : 0U) | (sent == 0 ? EPOLLOUT : 0U));
 }
 
-static void settle_ready(struct rdzv_server *s)
+static void settle_ready(struct rdzv_job *job)
 {
     struct rdzv__session *session;
-    while ((session = rdzv__core_next_ready(&s->core)) != NULL)
+    while ((session = rdzv__core_next_ready(&job->core)) != NULL)
         settle(QUEUE_ENTRY(session, struct rdzv__conn, session));
 }
 
 /* After bytes were fed: is there half a request, and is it the one that was there before? */
 static void watch_request(struct rdzv__conn *c, uint64_t requests_before)
 {
-    struct rdzv_server *s = c->server;
-    if (s->request_timeout_ms == 0)
+    struct rdzv_server *s = c->job->server;
+    if (s->options.request_timeout_ms == 0)
         return;
     int waits = !queue_empty(&c->begun);
     int begun = rdzv__session_begun(&c->session);
-    if (waits && begun && s->core.requests == requests_before)
+    if (waits && begun && c->job->core.requests == requests_before)
         return;
     if (waits)
         queue_remove(&c->begun);
@@ -138,7 +143,8 @@ static void watch_request(struct rdzv__conn *c, uint64_t requests_before)
     c->begun_ms = uv_now(s->loop);
     queue_push(&s->begun, &c->begun);
     if (!uv_is_active((uv_handle_t *)&s->request_timer))
-        uv_timer_start(&s->request_timer, rdzv__conn_request_timer, s->request_timeout_ms, 0);
+        uv_timer_start(&s->request_timer, rdzv__conn_request_timer, s->options.request_timeout_ms,
+                       0);
 }
 
 void rdzv__conn_request_timer(uv_timer_t *timer)
@@ -148,22 +154,23 @@ void rdzv__conn_request_timer(uv_timer_t *timer)
     while (!queue_empty(&s->begun)) {
         struct rdzv__conn *c = QUEUE_ENTRY(s->begun.next, struct rdzv__conn, begun);
         uint64_t age = now - c->begun_ms;
-        if (age < s->request_timeout_ms) {
-            uv_timer_start(timer, rdzv__conn_request_timer, s->request_timeout_ms - age, 0);
+        if (age < s->options.request_timeout_ms) {
+            uv_timer_start(timer, rdzv__conn_request_timer, s->options.request_timeout_ms - age, 0);
             break;
         }
         queue_remove(&c->begun);
+        rdzv__job_enter(c->job);
         rdzv__session_expire(&c->session);
+        settle_ready(c->job);
     }
-    settle_ready(s);
     rdzv__conn_free_gone(s);
-    rdzv__loop_publish(s);
+    rdzv__job_publish(s->at_work);
 }
 
 /* 0 = read on, 1 = enough for now. */
 static int read_once(struct rdzv__conn *c)
 {
-    struct rdzv_server *s = c->server;
+    struct rdzv_server *s = c->job->server;
     ssize_t n = recv(c->fd, s->read_buffer, RDZV__READ_BYTES, 0);
     if (n < 0) {
         if (errno == EINTR)
@@ -178,7 +185,7 @@ static int read_once(struct rdzv__conn *c)
     }
     size_t len = (size_t)n;
     size_t used = 0;
-    uint64_t requests = s->core.requests;
+    uint64_t requests = c->job->core.requests;
     while (used < len) {
         used += rdzv__session_feed(&c->session, s->read_buffer + used, len - used);
         if (used < len) {
@@ -193,9 +200,10 @@ static int read_once(struct rdzv__conn *c)
 
 void rdzv__conn_serve(struct rdzv__conn *c, uint32_t events)
 {
-    struct rdzv_server *s = c->server;
+    struct rdzv_job *job = c->job;
     if (c->fd < 0)
         return; /* an earlier event of this turn has closed it */
+    rdzv__job_enter(job);
     /* Nothing was asked for and yet there is an event: it is broken at both ends. */
     if ((events & EPOLLERR) != 0 || c->events == 0)
         conn_close(c);
@@ -206,7 +214,7 @@ void rdzv__conn_serve(struct rdzv__conn *c, uint32_t events)
         for (int i = 0; i < READS_PER_EVENT && read_once(c) == 0; i++)
             ;
     }
-    settle_ready(s);
+    settle_ready(job);
 }
 
 void rdzv__conn_free_gone(struct rdzv_server *s)
@@ -218,32 +226,34 @@ void rdzv__conn_free_gone(struct rdzv_server *s)
     }
 }
 
-void rdzv__conn_open(struct rdzv_server *s, int fd)
+void rdzv__conn_open(struct rdzv_job *job, int fd)
 {
+    struct rdzv_server *s = job->server;
     struct rdzv__conn *c = rdzv__alloc(&s->allocator, sizeof *c);
     struct epoll_event e = {.events = EPOLLIN, .data.ptr = c};
     if (c == NULL || epoll_ctl(s->epoll, EPOLL_CTL_ADD, fd, &e) != 0) {
         rdzv__free(&s->allocator, c);
         close(fd);
-        s->refused++;
-        rdzv__log_kind(s, RDZV__WHY_NO_MEMORY, RDZV_LOG_ERROR,
+        job->refused++;
+        rdzv__log_kind(job, RDZV__WHY_NO_MEMORY, RDZV_LOG_ERROR,
                        "closed a new client: out of memory with %llu connected",
                        (unsigned long long)s->conn_count);
         return;
     }
-    c->server = s;
+    c->job = job;
     c->fd = fd;
     c->events = EPOLLIN;
     queue_init(&c->begun);
-    rdzv__session_open(&c->session, &s->core);
-    queue_push(&s->conns, &c->link);
+    rdzv__session_open(&c->session, &job->core);
+    queue_push(&job->conns, &c->link);
     s->conn_count++;
-    s->accepted++;
+    job->conn_count++;
+    job->accepted++;
 }
 
-void rdzv__conn_close_all(struct rdzv_server *s)
+void rdzv__conn_close_all(struct rdzv_job *job)
 {
-    while (!queue_empty(&s->conns))
-        conn_close(QUEUE_ENTRY(s->conns.next, struct rdzv__conn, link));
-    rdzv__conn_free_gone(s);
+    while (!queue_empty(&job->conns))
+        conn_close(QUEUE_ENTRY(job->conns.next, struct rdzv__conn, link));
+    rdzv__conn_free_gone(job->server);
 }

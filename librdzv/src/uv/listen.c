@@ -1,5 +1,5 @@
 /*
- * listen.c: the listening socket. Owns its descriptor from a successful bind to close. Accepted
+ * listen.c: a job's listening socket. Owns its descriptor from a successful bind to close. Accepted
  * sockets inherit TCP_NODELAY and keep-alive from it. When the process or the system is out of
  * descriptors, accepting pauses and comes back by itself; clients wait in the backlog meanwhile.
  * Looks up no names.
@@ -109,20 +109,20 @@ static int bind_new(const struct sockaddr_storage *addr, socklen_t len)
     return -1;
 }
 
-static int bind_host(struct rdzv__listener *l, const rdzv_server_options *opt, rdzv_error *err)
+static int bind_host(struct rdzv__listener *l, const struct rdzv__listen_at *at, rdzv_error *err)
 {
     struct sockaddr_storage addr;
     socklen_t len;
-    if (!parse_host(opt->host, opt->port, &addr, &len))
+    if (!parse_host(at->host, at->port, &addr, &len))
         return rdzv__fail(err, RDZV_EINVAL, 0,
                           "listen on \"%.80s\": not a numeric IPv4 or IPv6 address, \"localhost\" "
                           "or \"*\"; names are not looked up",
-                          opt->host);
+                          at->host);
     char text[sizeof l->address];
     rdzv__address_text(&addr, text, sizeof text);
     l->fd = bind_new(&addr, len);
-    if (l->fd < 0 && errno == EAFNOSUPPORT && strcmp(opt->host, "*") == 0) {
-        parse_host("0.0.0.0", opt->port, &addr, &len); /* a kernel without IPv6 */
+    if (l->fd < 0 && errno == EAFNOSUPPORT && strcmp(at->host, "*") == 0) {
+        parse_host("0.0.0.0", at->port, &addr, &len); /* a kernel without IPv6 */
         rdzv__address_text(&addr, text, sizeof text);
         l->fd = bind_new(&addr, len);
     }
@@ -151,10 +151,10 @@ static int adopt(struct rdzv__listener *l, int fd, rdzv_error *err)
     return RDZV_OK;
 }
 
-int rdzv__listener_bind(struct rdzv__listener *l, const rdzv_server_options *opt, rdzv_error *err)
+int rdzv__listener_bind(struct rdzv__listener *l, const struct rdzv__listen_at *at, rdzv_error *err)
 {
     l->fd = -1;
-    int code = opt->listen_fd >= 0 ? adopt(l, opt->listen_fd, err) : bind_host(l, opt, err);
+    int code = at->fd >= 0 ? adopt(l, at->fd, err) : bind_host(l, at, err);
     if (code != RDZV_OK)
         return code;
     int on = 1;
@@ -170,7 +170,7 @@ int rdzv__listener_bind(struct rdzv__listener *l, const rdzv_server_options *opt
     fcntl(l->fd, F_SETFL, fcntl(l->fd, F_GETFL) | O_NONBLOCK); /* the caller's may block */
     struct sockaddr_storage addr = {0};
     socklen_t len = sizeof addr;
-    int backlog = opt->backlog < INT32_MAX ? (int)opt->backlog : INT32_MAX;
+    int backlog = at->backlog < INT32_MAX ? (int)at->backlog : INT32_MAX;
     int failed =
         listen(l->fd, backlog) != 0 || getsockname(l->fd, (struct sockaddr *)&addr, &len) != 0;
     int error = errno;
@@ -178,22 +178,22 @@ int rdzv__listener_bind(struct rdzv__listener *l, const rdzv_server_options *opt
     if (!failed)
         return RDZV_OK;
     /* Linux finds some conflicts only now. */
-    code = fail_listen(err, error, "listen on", opt->listen_fd >= 0 ? "listen_fd" : opt->host);
-    if (opt->listen_fd < 0)
+    code = fail_listen(err, error, "listen on", at->fd >= 0 ? "listen_fd" : at->host);
+    if (at->fd < 0)
         close(l->fd);
     l->fd = -1;
     return code;
 }
 
-static void watch(struct rdzv_server *s, int what, uint32_t events)
+static int watch(struct rdzv_job *job, int what, uint32_t events)
 {
-    struct epoll_event e = {.events = events, .data.ptr = NULL};
-    epoll_ctl(s->epoll, what, s->listener.fd, &e);
+    struct epoll_event e = {.events = events, .data.u64 = rdzv__events_listener(job)};
+    return epoll_ctl(job->server->epoll, what, job->listener.fd, &e) == 0 ? 0 : -errno;
 }
 
-static void on_retry(uv_timer_t *timer)
+int rdzv__listener_start(struct rdzv_job *job)
 {
-    watch(timer->data, EPOLL_CTL_MOD, EPOLLIN);
+    return watch(job, EPOLL_CTL_ADD, EPOLLIN);
 }
 
 /* What to raise, for the log line. */
@@ -209,60 +209,79 @@ static void name_limit(int error, char *ret, size_t size)
         snprintf(ret, size, "%s", strerror(error));
 }
 
-/* Level-triggered polling would spin as long as the cause lasts. */
-static void pause_accepting(struct rdzv_server *s, int error)
+/* Level-triggered polling would spin as long as the cause lasts. Its log line is one for all jobs:
+ * they are out of descriptors together. */
+static void pause_accepting(struct rdzv_job *job, int error)
 {
+    struct rdzv_server *s = job->server;
     char limit[96];
-    watch(s, EPOLL_CTL_MOD, 0);
-    uv_timer_start(&s->listener.retry, on_retry, PAUSE_MS, 0);
+    watch(job, EPOLL_CTL_MOD, 0);
+    job->listener.retry_ms = uv_now(s->loop) + PAUSE_MS;
+    rdzv__jobs_due(s, PAUSE_MS);
     name_limit(error, limit, sizeof limit);
-    rdzv__log_kind(s, RDZV__LOG_ACCEPT_PAUSED, RDZV_LOG_ERROR,
+    rdzv__log_kind(&s->unnamed, RDZV__LOG_ACCEPT_PAUSED, RDZV_LOG_ERROR,
                    "cannot accept clients on %s with %llu connected: %s; new ones wait",
-                   s->listener.address, (unsigned long long)s->conn_count, limit);
+                   job->listener.address, (unsigned long long)s->conn_count, limit);
 }
 
-void rdzv__listener_accept(struct rdzv_server *s)
+void rdzv__listener_retry(struct rdzv_job *job)
 {
-    for (int i = 0; i < ACCEPTS_PER_EVENT && s->listener.fd >= 0; i++) {
-        int fd = accept4(s->listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd >= 0 && s->conn_count >= s->max_connections) {
+    job->listener.retry_ms = 0;
+    if (job->listener.fd >= 0)
+        watch(job, EPOLL_CTL_MOD, EPOLLIN);
+}
+
+/* Whether a new client is one too many; says so. */
+static int too_many(struct rdzv_job *job)
+{
+    const struct rdzv_server *s = job->server;
+    uint64_t all = s->options.max_connections;
+    int of_job = job->conn_count >= job->max_connections && job->max_connections < all;
+    if (!of_job && s->conn_count < all)
+        return 0;
+    rdzv__log_kind(job, RDZV__LOG_TOO_MANY, RDZV_LOG_WARN,
+                   "closed a new client: %llu are connected, which is max_connections%s",
+                   (unsigned long long)(of_job ? job->conn_count : s->conn_count),
+                   of_job                            ? " (of this job)"
+                   : job->conn_count < s->conn_count ? " (of the server, all jobs together)"
+                                                     : "");
+    return 1;
+}
+
+void rdzv__listener_accept(struct rdzv_job *job)
+{
+    struct rdzv__listener *l = &job->listener;
+    rdzv__job_enter(job);
+    for (int i = 0; i < ACCEPTS_PER_EVENT && l->fd >= 0; i++) {
+        int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd >= 0 && too_many(job)) {
             close(fd);
-            s->refused++;
-            rdzv__log_kind(s, RDZV__LOG_TOO_MANY, RDZV_LOG_WARN,
-                           "closed a new client: %llu are connected, which is max_connections",
-                           (unsigned long long)s->conn_count);
+            job->refused++;
             continue;
         }
         if (fd >= 0) {
-            rdzv__conn_open(s, fd);
+            rdzv__conn_open(job, fd);
             continue;
         }
         if (errno == EAGAIN || errno == EWOULDBLOCK)
             break;
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-            pause_accepting(s, errno);
+            pause_accepting(job, errno);
             break;
         }
         if (errno != EINTR && errno != ECONNABORTED)
-            rdzv__log_kind(s, RDZV__LOG_ACCEPT_FAILED, RDZV_LOG_WARN,
-                           "accepting a client on %s: %s", s->listener.address, strerror(errno));
+            rdzv__log_kind(job, RDZV__LOG_ACCEPT_FAILED, RDZV_LOG_WARN,
+                           "accepting a client on %s: %s", l->address, strerror(errno));
     }
 }
 
-void rdzv__listener_start(struct rdzv_server *s)
+void rdzv__listener_close(struct rdzv_job *job)
 {
-    uv_timer_init(s->loop, &s->listener.retry);
-    s->listener.retry.data = s;
-    s->handles++;
-}
-
-void rdzv__listener_close(struct rdzv_server *s)
-{
-    struct rdzv__listener *l = &s->listener;
+    struct rdzv__listener *l = &job->listener;
     if (l->fd < 0)
         return;
-    watch(s, EPOLL_CTL_DEL, 0);
-    uv_close((uv_handle_t *)&l->retry, rdzv__loop_handle_closed);
+    watch(job, EPOLL_CTL_DEL, 0);
+    l->retry_ms = 0;
     if (l->keep_fd)
         return;
     close(l->fd);

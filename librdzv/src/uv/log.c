@@ -1,14 +1,16 @@
 /*
  * log.c: log lines of a server. On a borrowed loop the hook is called here; from the own thread
- * lines go through the mailbox. Repeatable events are held to one line per second and kind, and the
- * number left out is told when the second is over, so a flood of bad clients is no flood of lines.
+ * lines go through the mailbox. Repeatable events are held to one line per second, kind and job,
+ * and the number left out is told when the second is over, so a flood of bad clients is no flood of
+ * lines, and that of one job hides no line of another.
  */
 #include "uv/server.h"
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
-enum { LINE_BYTES = 400, WINDOW_MS = 1000 };
+enum { LINE_BYTES = 600, WINDOW_MS = 1000 };
 
 static void emit(struct rdzv_server *s, int level, const char *line)
 {
@@ -33,9 +35,29 @@ void rdzv__log(struct rdzv_server *s, int level, const char *format, ...)
     emit(s, level, line);
 }
 
-void rdzv__log_kind(struct rdzv_server *s, int kind, int level, const char *format, ...)
+__attribute__((format(printf, 3, 0))) static void log_args(struct rdzv_job *job, int level,
+                                                           const char *format, va_list args)
 {
-    struct rdzv__log_window *w = &s->windows[kind];
+    char line[LINE_BYTES] = "";
+    if (job->run_id[0] != '\0')
+        snprintf(line, sizeof line, "job \"%s\": ", job->run_id);
+    size_t used = strlen(line);
+    vsnprintf(line + used, sizeof line - used, format, args);
+    emit(job->server, level, line);
+}
+
+void rdzv__log_job(struct rdzv_job *job, int level, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    log_args(job, level, format, args);
+    va_end(args);
+}
+
+void rdzv__log_kind(struct rdzv_job *job, int kind, int level, const char *format, ...)
+{
+    struct rdzv_server *s = job->server;
+    struct rdzv__log_window *w = &job->windows[kind];
     uint64_t now = uv_now(s->loop);
     if (w->opened_ms != 0 && now - w->opened_ms < WINDOW_MS) {
         w->left_out++;
@@ -44,27 +66,31 @@ void rdzv__log_kind(struct rdzv_server *s, int kind, int level, const char *form
         return;
     }
     w->opened_ms = now > 0 ? now : 1;
-    char line[LINE_BYTES];
     va_list args;
     va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
+    log_args(job, level, format, args);
     va_end(args);
-    emit(s, level, line);
 }
 
-void rdzv__log_timer(uv_timer_t *timer)
+static void tell_left_out(struct rdzv_job *job)
 {
-    struct rdzv_server *s = timer->data;
     for (int kind = 0; kind < RDZV__LOG_KINDS; kind++) {
-        struct rdzv__log_window *w = &s->windows[kind];
+        struct rdzv__log_window *w = &job->windows[kind];
         if (w->left_out == 0)
             continue;
         const char *what = kind == RDZV__LOG_TOO_MANY ? "max_connections were connected"
                            : kind < RDZV__WHY_COUNT   ? rdzv__why_text(kind)
                                                       : "accepting failed";
-        rdzv__log(s, RDZV_LOG_WARN, "%llu more like this within a second: %s",
-                  (unsigned long long)w->left_out, what);
+        rdzv__log_job(job, RDZV_LOG_WARN, "%llu more like this within a second: %s",
+                      (unsigned long long)w->left_out, what);
         w->left_out = 0;
-        w->opened_ms = uv_now(s->loop);
+        w->opened_ms = uv_now(job->server->loop);
     }
+}
+
+void rdzv__log_timer(uv_timer_t *timer)
+{
+    struct rdzv_server *s = timer->data;
+    for (struct queue *at = s->jobs.next; at != &s->jobs; at = at->next)
+        tell_left_out(QUEUE_ENTRY(at, struct rdzv_job, link));
 }

@@ -9,32 +9,17 @@
 
 #include <string.h>
 
-void rdzv__loop_publish(struct rdzv_server *s)
-{
-    struct rdzv__stats *st = &s->stats;
-    atomic_store_explicit(&st->connections, s->conn_count, memory_order_relaxed);
-    atomic_store_explicit(&st->accepted, s->accepted, memory_order_relaxed);
-    atomic_store_explicit(&st->refused, s->refused, memory_order_relaxed);
-    atomic_store_explicit(&st->requests, s->core.requests, memory_order_relaxed);
-    atomic_store_explicit(&st->keys, s->core.store.keys, memory_order_relaxed);
-    atomic_store_explicit(&st->store_bytes, s->core.store.bytes, memory_order_relaxed);
-    atomic_store_explicit(&st->waiting, s->core.waiting, memory_order_relaxed);
-    atomic_store_explicit(&st->buffer_bytes, s->core.buffer_bytes, memory_order_relaxed);
-}
-
 int rdzv__loop_start(struct rdzv_server *s)
 {
     int result = rdzv__events_start(s);
     if (result != 0)
         return result;
-    rdzv__listener_start(s);
-    uv_timer_init(s->loop, &s->log_timer);
-    uv_timer_init(s->loop, &s->drain_timer);
-    uv_timer_init(s->loop, &s->request_timer);
-    s->log_timer.data = s;
-    s->drain_timer.data = s;
-    s->request_timer.data = s;
-    s->handles += 3;
+    uv_timer_t *timers[] = {&s->log_timer, &s->drain_timer, &s->request_timer, &s->jobs_timer};
+    for (size_t i = 0; i < sizeof timers / sizeof timers[0]; i++) {
+        uv_timer_init(s->loop, timers[i]);
+        timers[i]->data = s;
+        s->handles++;
+    }
     return 0;
 }
 
@@ -64,7 +49,8 @@ void rdzv__loop_drain(struct rdzv_server *s, int32_t timeout_ms)
     if (s->closing)
         return;
     s->drain = RDZV__DRAIN_RUNNING;
-    rdzv__listener_close(s);
+    for (struct queue *at = s->jobs.next; at != &s->jobs; at = at->next)
+        rdzv__listener_close(QUEUE_ENTRY(at, struct rdzv_job, link));
     if (s->conn_count == 0)
         timeout_ms = 0;
     if (timeout_ms >= 0)
@@ -80,12 +66,13 @@ void rdzv__loop_conn_left(struct rdzv_server *s)
 void rdzv__loop_close(struct rdzv_server *s)
 {
     s->closing = 1;
-    rdzv__listener_close(s);
-    rdzv__conn_close_all(s);
+    while (!queue_empty(&s->jobs))
+        rdzv__job_stop(QUEUE_ENTRY(s->jobs.next, struct rdzv_job, link));
     rdzv__events_close(s);
     uv_close((uv_handle_t *)&s->log_timer, rdzv__loop_handle_closed);
     uv_close((uv_handle_t *)&s->drain_timer, rdzv__loop_handle_closed);
     uv_close((uv_handle_t *)&s->request_timer, rdzv__loop_handle_closed);
+    uv_close((uv_handle_t *)&s->jobs_timer, rdzv__loop_handle_closed);
     if (!s->borrowed)
         uv_close((uv_handle_t *)&s->async, rdzv__loop_handle_closed);
 }
@@ -107,10 +94,31 @@ static void on_command(uv_async_t *async)
     struct rdzv_server *s = async->data;
     if (s->closing)
         return;
+    pthread_mutex_lock(&s->ask_lock);
+    if (s->ask != NULL) {
+        s->answer = s->ask(s->ask_job);
+        s->ask = NULL;
+        pthread_cond_signal(&s->answered);
+    }
+    pthread_mutex_unlock(&s->ask_lock);
     if (atomic_exchange(&s->drain_command, 0))
         rdzv__loop_drain(s, s->drain_timeout_ms);
     if (atomic_load(&s->close_command))
         rdzv__loop_close(s);
+}
+
+/* The loop runs until rdzv__thread_stop, which is another call of the same caller. */
+int rdzv__thread_ask(struct rdzv_server *s, int (*ask)(struct rdzv_job *job), struct rdzv_job *job)
+{
+    pthread_mutex_lock(&s->ask_lock);
+    s->ask = ask;
+    s->ask_job = job;
+    uv_async_send(&s->async);
+    while (s->ask != NULL)
+        pthread_cond_wait(&s->answered, &s->ask_lock);
+    int answer = s->answer;
+    pthread_mutex_unlock(&s->ask_lock);
+    return answer;
 }
 
 static void *run_loop(void *arg)
@@ -124,7 +132,7 @@ static void *run_loop(void *arg)
 /* Runs the close callbacks of what was started, on the caller's thread. */
 static void unwind(struct rdzv_server *s)
 {
-    s->listener.keep_fd = 1;
+    s->unnamed.listener.keep_fd = 1;
     rdzv__loop_close(s);
     uv_run(&s->own_loop, UV_RUN_DEFAULT);
     uv_loop_close(&s->own_loop);

@@ -4,18 +4,19 @@
  * before the submitting call has returned, and every accepted operation calls back once.
  */
 #include "error.h"
+#include "options.h"
 #include "uv/server.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
 #define MIB (1024ull * 1024)
 
-enum { MAX_KEY_LIMIT = 1 << 30 }; /* key lengths are kept in 32 bits */
+/* Key lengths and the size of the table are kept in 32 bits. */
+enum { MAX_KEY_LIMIT = 1 << 30, MOST_KEYS = 1 << 30 };
 
 void rdzv_server_options_init(rdzv_server_options *opt, size_t size)
 {
@@ -33,59 +34,45 @@ void rdzv_server_options_init(rdzv_server_options *opt, size_t size)
         .max_connections = 1048576,
         .max_buffer_bytes = 4096 * MIB,
         .request_timeout_ms = 60000,
+        .max_keys = MOST_KEYS,
     };
-    memset(opt, 0, size);
-    memcpy(opt, &defaults, size < sizeof defaults ? size : sizeof defaults);
+    rdzv__options_fill(opt, size, &defaults, sizeof defaults);
 }
 
-/* Copies the caller's options, whose struct may be older or newer than ours. */
 static int read_options(rdzv_server_options *ret, const rdzv_server_options *opt, rdzv_error *err)
 {
     rdzv_server_options_init(ret, sizeof *ret);
-    if (opt == NULL || opt->size < offsetof(rdzv_server_options, host))
-        return rdzv__fail(err, RDZV_EINVAL, 0,
-                          "server options: call rdzv_server_options_init first");
-    for (size_t i = sizeof *ret; i < opt->size; i++)
-        if (((const unsigned char *)opt)[i] != 0)
-            return rdzv__fail(err, RDZV_EINVAL, 0,
-                              "server options: a field is set that version %d does not know",
-                              (int)rdzv_version());
-    memcpy(ret, opt, opt->size < sizeof *ret ? opt->size : sizeof *ret);
+    int code = rdzv__options_read(ret, sizeof *ret, opt, offsetof(rdzv_server_options, host),
+                                  "server", err);
+    if (code != RDZV_OK)
+        return code;
     if (ret->host == NULL && ret->listen_fd < 0)
         return rdzv__fail(err, RDZV_EINVAL, 0, "server options: neither host nor listen_fd");
     if (ret->backlog == 0 || ret->max_key_bytes == 0 || ret->max_value_bytes == 0 ||
         ret->max_request_keys == 0 || ret->max_request_bytes == 0 || ret->max_store_bytes == 0 ||
-        ret->max_unread_bytes == 0 || ret->max_connections == 0 || ret->max_buffer_bytes == 0)
+        ret->max_unread_bytes == 0 || ret->max_connections == 0 || ret->max_buffer_bytes == 0 ||
+        ret->max_keys == 0)
         return rdzv__fail(err, RDZV_EINVAL, 0, "server options: backlog or a limit is 0");
     if (ret->max_key_bytes > MAX_KEY_LIMIT)
         return rdzv__fail(err, RDZV_EINVAL, 0, "server options: max_key_bytes is above %d",
                           MAX_KEY_LIMIT);
-    const rdzv_allocator *a = ret->allocator;
-    if (a != NULL && (a->alloc == NULL || a->free == NULL))
-        return rdzv__fail(err, RDZV_EINVAL, 0, "server options: allocator lacks a function");
-    return RDZV_OK;
+    if (ret->max_keys > MOST_KEYS)
+        return rdzv__fail(err, RDZV_EINVAL, 0, "server options: max_keys is above %d", MOST_KEYS);
+    return rdzv__options_allocator(ret->allocator, "server", err);
 }
 
-static uint64_t random_seed(void)
+/* The name space that every server has. */
+static void init_unnamed(struct rdzv_server *s)
 {
-    uint64_t seed;
-    if (getrandom(&seed, sizeof seed, GRND_NONBLOCK) != (ssize_t)sizeof seed)
-        seed = uv_hrtime() * 0x9E3779B97F4A7C15ull; /* only spreads keys over buckets */
-    return seed;
-}
-
-static void init_core(struct rdzv_server *s, const rdzv_server_options *opt)
-{
-    struct rdzv__core_options options = {
-        .allocator = &s->allocator,
-        .limits = {opt->max_key_bytes, opt->max_value_bytes, opt->max_request_keys,
-                   opt->max_request_bytes},
-        .max_store_bytes = opt->max_store_bytes,
-        .max_unread_bytes = opt->max_unread_bytes,
-        .max_buffer_bytes = opt->max_buffer_bytes,
-        .hash_seed = random_seed(),
-    };
-    rdzv__core_init(&s->core, &options);
+    struct rdzv_job *job = &s->unnamed;
+    job->max.store_bytes = s->options.max_store_bytes;
+    job->max.keys = s->options.max_keys;
+    job->max.buffer_bytes = s->options.max_buffer_bytes;
+    job->max_connections = s->options.max_connections;
+    job->forget_after_ms = s->options.forget_after_ms;
+    rdzv__job_init(job, s);
+    queue_push(&s->open_jobs, &job->open);
+    s->at_work = job;
 }
 
 static struct rdzv_server *allocate(const rdzv_server_options *opt, const rdzv_allocator *a)
@@ -108,19 +95,29 @@ static struct rdzv_server *allocate(const rdzv_server_options *opt, const rdzv_a
     s->owner = getpid();
     s->borrowed = opt->loop != NULL;
     s->loop = opt->loop;
-    s->max_connections = opt->max_connections;
-    s->request_timeout_ms = opt->request_timeout_ms;
-    queue_init(&s->conns);
+    s->options = *opt;
+    s->options.host = NULL; /* was borrowed */
+    pthread_mutex_init(&s->ask_lock, NULL);
+    pthread_cond_init(&s->answered, NULL);
+    queue_init(&s->open_jobs);
+    queue_init(&s->jobs);
+    queue_init(&s->gone_jobs);
     queue_init(&s->begun);
     queue_init(&s->gone);
-    init_core(s, opt);
+    init_unnamed(s);
     return s;
 }
 
 static void release(struct rdzv_server *s)
 {
     rdzv_allocator a = s->allocator;
-    rdzv__core_free(&s->core);
+    while (!queue_empty(&s->open_jobs)) {
+        struct rdzv_job *job = QUEUE_ENTRY(s->open_jobs.next, struct rdzv_job, open);
+        queue_remove(&job->open);
+        rdzv__job_free(job);
+    }
+    pthread_cond_destroy(&s->answered);
+    pthread_mutex_destroy(&s->ask_lock);
     rdzv__free(&a, s->drained_letter);
     rdzv__free(&a, s->read_buffer);
     rdzv__free(&a, s);
@@ -138,7 +135,7 @@ static int start(struct rdzv_server *s, rdzv_error *err)
     int error = rdzv__mailbox_init(&s->mailbox, &s->allocator, s->log, s->log_ctx);
     if (error != 0)
         return rdzv__fail(err, RDZV_EIO, error, "eventfd for the server: %s", strerror(error));
-    rdzv__log(s, RDZV_LOG_INFO, "listening on %s", s->listener.address);
+    rdzv__log(s, RDZV_LOG_INFO, "listening on %s", s->unnamed.listener.address);
     int code = rdzv__thread_start(s, err);
     if (code != RDZV_OK)
         rdzv__mailbox_free(&s->mailbox);
@@ -157,7 +154,8 @@ int rdzv_server_open(rdzv_server **ret, const rdzv_server_options *opt, rdzv_err
     struct rdzv_server *s = allocate(&o, a);
     if (s == NULL)
         return rdzv__fail(err, RDZV_ENOMEM, ENOMEM, "out of memory for a server");
-    code = rdzv__listener_bind(&s->listener, &o, err);
+    struct rdzv__listen_at at = {o.host, o.port, o.listen_fd, o.backlog};
+    code = rdzv__listener_bind(&s->unnamed.listener, &at, err);
     if (code != RDZV_OK) {
         release(s);
         return code;
@@ -165,7 +163,7 @@ int rdzv_server_open(rdzv_server **ret, const rdzv_server_options *opt, rdzv_err
     code = start(s, err);
     if (code != RDZV_OK) {
         if (o.listen_fd < 0)
-            close(s->listener.fd);
+            close(s->unnamed.listener.fd);
         release(s);
         return code;
     }
@@ -182,9 +180,7 @@ static int check(const rdzv_server *s)
 
 const char *rdzv_server_address(const rdzv_server *s, uint16_t *port)
 {
-    if (port != NULL)
-        *port = s->listener.port;
-    return s->listener.address;
+    return rdzv_job_address(&s->unnamed, port);
 }
 
 int rdzv_server_get_stats(const rdzv_server *s, rdzv_server_stats *ret)
@@ -194,20 +190,11 @@ int rdzv_server_get_stats(const rdzv_server *s, rdzv_server_stats *ret)
         return code;
     if (ret == NULL || ret->size < sizeof ret->size)
         return RDZV_EINVAL;
-    rdzv_server_stats now = {
-        .size = ret->size,
-        .connections = atomic_load_explicit(&s->stats.connections, memory_order_relaxed),
-        .accepted = atomic_load_explicit(&s->stats.accepted, memory_order_relaxed),
-        .refused = atomic_load_explicit(&s->stats.refused, memory_order_relaxed),
-        .requests = atomic_load_explicit(&s->stats.requests, memory_order_relaxed),
-        .keys = atomic_load_explicit(&s->stats.keys, memory_order_relaxed),
-        .store_bytes = atomic_load_explicit(&s->stats.store_bytes, memory_order_relaxed),
-        .waiting = atomic_load_explicit(&s->stats.waiting, memory_order_relaxed),
-        .buffer_bytes = atomic_load_explicit(&s->stats.buffer_bytes, memory_order_relaxed),
-    };
-    size_t size = ret->size;
-    memset(ret, 0, size);
-    memcpy(ret, &now, size < sizeof now ? size : sizeof now);
+    rdzv_server_stats sum = s->past;
+    for (const struct queue *at = s->open_jobs.next; at != &s->open_jobs; at = at->next)
+        rdzv__job_add_stats(QUEUE_ENTRY(at, struct rdzv_job, open), &sum);
+    sum.size = ret->size;
+    rdzv__options_fill(ret, ret->size, &sum, sizeof sum);
     return RDZV_OK;
 }
 
@@ -293,6 +280,7 @@ void rdzv__server_finish(struct rdzv_server *s)
     s->in_callback++;
     if (!s->borrowed)
         rdzv__mailbox_deliver(&s->mailbox);
+    rdzv__jobs_finish(s);
     deliver_drained(s);
     rdzv_closed_fn closed = s->closed;
     void *ctx = s->closed_ctx;

@@ -291,6 +291,8 @@ class rdzv_server_options(Structure):
         ("max_connections", c_uint64),
         ("max_buffer_bytes", c_uint64),
         ("request_timeout_ms", c_uint32),
+        ("max_keys", c_uint64),
+        ("forget_after_ms", c_uint32),
     ]
 
 
@@ -305,6 +307,22 @@ class rdzv_server_stats(Structure):
         ("store_bytes", c_uint64),
         ("waiting", c_uint64),
         ("buffer_bytes", c_uint64),
+    ]
+
+
+class rdzv_job_options(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("run_id", c_char_p),
+        ("host", c_char_p),
+        ("port", c_uint16),
+        ("listen_fd", c_int32),
+        ("backlog", c_uint32),
+        ("max_store_bytes", c_uint64),
+        ("max_keys", c_uint64),
+        ("max_connections", c_uint64),
+        ("max_buffer_bytes", c_uint64),
+        ("forget_after_ms", c_uint32),
     ]
 
 
@@ -357,6 +375,12 @@ RDZV_FUNCTIONS = {
     "rdzv_server_dispatch": (c_int, [_handle]),
     "rdzv_server_wait": (c_int, [_handle, c_int]),
     "rdzv_server_close": (None, [_handle, rdzv_closed_fn, c_void_p]),
+    "rdzv_job_options_init": (None, [POINTER(rdzv_job_options), c_size_t]),
+    "rdzv_server_open_job": (c_int, [_handle, _ret, POINTER(rdzv_job_options),
+                                     POINTER(rdzv_error)]),
+    "rdzv_job_address": (c_char_p, [_handle, POINTER(c_uint16)]),
+    "rdzv_job_get_stats": (c_int, [_handle, POINTER(rdzv_server_stats)]),
+    "rdzv_job_close": (None, [_handle, rdzv_closed_fn, c_void_p]),
     "rdzv_client_options_init": (None, [POINTER(rdzv_client_options), c_size_t]),
     "rdzv_client_open": (c_int, [_ret, POINTER(rdzv_client_options), POINTER(rdzv_error)]),
     "rdzv_client_fd": (c_int, [_handle]),
