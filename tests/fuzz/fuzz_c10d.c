@@ -1,9 +1,10 @@
 /*
- * fuzz_c10d.c: bytes to segments to the c10d core. Input: a list of segments, each a control byte
- * and a length byte, then that many bytes, sent from one of four connections; control bytes also
- * end a client, let a late persister catch up, or fail one allocation. Checked after each step:
- * counts add up, unread output stays within its limit. Checked once per input that starts with 'S':
- * a stream gives the same answers whole and byte by byte.
+ * fuzz_c10d.c: any bytes to the c10d core, in any pieces, from four clients. Input: a byte that
+ * chooses limits and persistence, then records: control byte, length byte, bytes. The control
+ * byte names the client and what else happens: an allocation fails, records are persisted, the
+ * client does not read, ends, resets, or its deadline passes. Checked after each record: limits
+ * hold, and nobody is left with output that the shell was not told of. COMPARE plays the records
+ * twice, the second time byte by byte and without records to wait for: the answers are the same.
  */
 #include "core/core.h"
 
@@ -11,7 +12,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CLIENTS = 4, MAX_UNREAD = 1 << 16, MAX_STORE = 1 << 20, MAX_ANSWER = 1 << 18 };
+/* First byte. */
+enum { COMPARE = 1, NO_JOURNAL = 2, PERSIST_AT_ONCE = 4, SMALL_STORE = 8, PATIENT = 16 };
+
+/* Control byte; the two lowest bits are the client. */
+enum { EVENT_SHIFT = 2, EVENT_MASK = 7, END = 0x20, FAULT = 0x40, PERSIST = 0x80 };
+
+/* Bits 2 to 4 of a control byte; with FAULT they are the number of the allocation that fails. */
+enum { READ_NOTHING = 1, READ_ONE, PERSIST_HALF, EXPIRE, RESET, BYTEWISE, EIGHT_TIMES };
+
+enum { CLIENTS = 4, MAX_BLOCK = 1 << 18, LONG_PART = 0xf0, LONG_UNIT = 256 };
 
 #define REQUIRE(condition)                                                                         \
     do {                                                                                           \
@@ -21,6 +31,22 @@ enum { CLIENTS = 4, MAX_UNREAD = 1 << 16, MAX_STORE = 1 << 20, MAX_ANSWER = 1 <<
         }                                                                                          \
     } while (0)
 
+struct client {
+    struct rdzv__session session;
+    int blocked;     /* has output that it did not read */
+    uint64_t read;   /* bytes */
+    uint64_t digest; /* of them */
+};
+
+struct play {
+    struct rdzv__core core;
+    struct client clients[CLIENTS];
+    uint8_t plan;
+    int bytewise;
+    int ended; /* a client did */
+    int lost;  /* output was thrown away */
+};
+
 static long live;
 static int fail_in; /* the allocation that fails, counted down; 0 = none */
 
@@ -28,7 +54,7 @@ static void *fuzz_alloc(void *ctx, size_t len, size_t align)
 {
     (void)ctx;
     (void)align;
-    REQUIRE(len <= MAX_STORE * 4); /* nothing may believe an announced length */
+    REQUIRE(len <= MAX_BLOCK); /* nothing may believe an announced length */
     if (fail_in > 0 && --fail_in == 0)
         return NULL;
     live++;
@@ -46,153 +72,188 @@ static const rdzv_allocator allocator = {fuzz_alloc, fuzz_free, NULL};
 
 static void on_change(void *ctx, uint64_t record, const struct rdzv__change *change)
 {
-    (void)ctx;
-    (void)record;
+    const struct play *play = ctx;
+    REQUIRE(record == play->core.recorded && play->core.record_open);
     REQUIRE(change->key.data != NULL);
 }
 
 static void on_sealed(void *ctx, uint64_t record)
 {
-    (void)ctx;
-    (void)record;
+    struct play *play = ctx;
+    REQUIRE(record == play->core.recorded);
+    if ((play->plan & PERSIST_AT_ONCE) != 0)
+        rdzv__core_persisted(&play->core, record);
 }
 
-static const struct rdzv__journal late = {on_change, on_sealed, NULL};
-
-static void start(struct rdzv__core *core, const struct rdzv__journal *journal)
+static void start(struct play *play, uint8_t plan)
 {
+    struct rdzv__journal journal = {on_change, on_sealed, play};
     struct rdzv__core_options options = {
         .allocator = &allocator,
-        .journal = journal,
-        .limits = {512, 4096, 64, 16384},
-        .max_store_bytes = MAX_STORE,
-        .max_unread_bytes = MAX_UNREAD,
-        .max_buffer_bytes = MAX_UNREAD / 2,
+        .journal = (plan & NO_JOURNAL) != 0 ? NULL : &journal,
+        .limits = {256, 1024, 64, 2048},
+        .max_store_bytes = (plan & SMALL_STORE) != 0 ? 2048 : MAX_BLOCK,
+        .max_unread_bytes = (plan & PATIENT) != 0 ? 1 << 20 : 1 << 13,
+        .max_buffer_bytes = 1 << 15,
         .hash_seed = 7,
     };
-    rdzv__core_init(core, &options);
+    memset(play, 0, sizeof *play);
+    play->plan = plan;
+    rdzv__core_init(&play->core, &options);
+    for (int i = 0; i < CLIENTS; i++)
+        rdzv__session_open(&play->clients[i].session, &play->core);
 }
 
-static void feed_all(struct rdzv__session *s, const uint8_t *data, size_t len)
+static void add_digest(struct client *c, const uint8_t *bytes, size_t len)
 {
-    for (size_t used = 0; used < len;) {
-        size_t part = rdzv__session_feed(s, data + used, len - used);
-        REQUIRE(part > 0 && part <= len - used);
-        used += part;
-    }
+    for (size_t i = 0; i < len; i++)
+        c->digest = (c->digest ^ bytes[i]) * 0x100000001b3u;
+    c->read += len;
 }
 
-/* Appends what may be sent to `ret`, which holds *ret_len bytes; drops it when ret is NULL. */
-static void take(struct rdzv__session *s, uint8_t *ret, size_t *ret_len)
+/* Reads what may be sent, at most `max` bytes. */
+static void take(struct client *c, size_t max)
 {
-    struct rdzv__field spans[4];
+    struct rdzv__field spans[2];
     size_t n;
-    while ((n = rdzv__session_output(s, spans, 4)) > 0) {
-        for (size_t i = 0; i < n; i++) {
-            REQUIRE(spans[i].len > 0);
-            if (ret != NULL && *ret_len + spans[i].len <= MAX_ANSWER) {
-                memcpy(ret + *ret_len, spans[i].data, spans[i].len);
-                *ret_len += spans[i].len;
-            }
-            rdzv__session_sent(s, spans[i].len);
+    while (max > 0 && (n = rdzv__session_output(&c->session, spans, 2)) > 0) {
+        size_t len = 0;
+        for (size_t i = 0; i < n && len < max; i++) {
+            size_t part = spans[i].len < max - len ? spans[i].len : max - len;
+            REQUIRE(part > 0);
+            add_digest(c, spans[i].data, part);
+            len += part;
         }
+        rdzv__session_sent(&c->session, len);
+        max -= len;
     }
+    c->blocked = rdzv__session_output(&c->session, spans, 1) > 0;
 }
 
-/* Does what the shell does, and reopens what ended. */
-static void settle(struct rdzv__core *core)
+static void reopen(struct play *play, struct client *c)
+{
+    c->blocked = 0;
+    rdzv__session_close(&c->session);
+    rdzv__session_open(&c->session, &play->core);
+}
+
+/* What the shell does with a session: sends, and ends it when it is over. */
+static void settle_one(struct play *play, struct client *c, size_t max)
+{
+    struct rdzv__session *s = &c->session;
+    REQUIRE(rdzv__session_unsent(s) <= play->core.options.max_unread_bytes);
+    if (s->state != RDZV__SESSION_FAILED)
+        take(c, max);
+    int lost =
+        s->state == RDZV__SESSION_FAILED || (s->state == RDZV__SESSION_REFUSED && c->blocked);
+    play->lost |= lost || s->why == RDZV__WHY_BUFFERS_FULL;
+    if (lost || (s->state != RDZV__SESSION_OPEN && rdzv__session_unsent(s) == 0))
+        reopen(play, c);
+}
+
+static void settle(struct play *play, size_t max)
 {
     struct rdzv__session *s;
-    while ((s = rdzv__core_next_ready(core)) != NULL) {
-        REQUIRE(rdzv__session_unsent(s) <= MAX_UNREAD);
-        if (s->state != RDZV__SESSION_FAILED)
-            take(s, NULL, NULL);
-        if (s->state == RDZV__SESSION_FAILED ||
-            (s->state != RDZV__SESSION_OPEN && rdzv__session_unsent(s) == 0)) {
-            rdzv__session_close(s);
-            rdzv__session_open(s, core);
-        }
+    for (int i = 0; i < CLIENTS; i++)
+        if (play->clients[i].blocked)
+            settle_one(play, &play->clients[i], max);
+    while ((s = rdzv__core_next_ready(&play->core)) != NULL)
+        settle_one(play, QUEUE_ENTRY(s, struct client, session), max);
+    for (int i = 0; i < CLIENTS; i++) {
+        struct rdzv__field span;
+        struct client *c = &play->clients[i];
+        REQUIRE(c->blocked || rdzv__session_output(&c->session, &span, 1) == 0);
     }
-    REQUIRE(core->store.bytes <= MAX_STORE);
-    REQUIRE(core->waiting <= CLIENTS);
+    REQUIRE(play->core.store.bytes <= play->core.options.max_store_bytes);
+    REQUIRE(play->core.waiting <= CLIENTS);
 }
 
-static void run_segments(const uint8_t *data, size_t len)
+static void feed(struct play *play, struct client *c, const uint8_t *data, size_t len, size_t piece)
 {
-    struct rdzv__core core;
-    struct rdzv__session clients[CLIENTS];
-    start(&core, &late);
+    for (size_t used = 0; used < len;) {
+        size_t part = piece < len - used ? piece : len - used;
+        size_t taken = rdzv__session_feed(&c->session, data + used, part);
+        REQUIRE(taken > 0 && taken <= part);
+        used += taken;
+        if (c->session.state != RDZV__SESSION_OPEN)
+            return;
+        if (used < len)
+            settle(play, SIZE_MAX);
+    }
+}
+
+static void run_record(struct play *play, uint8_t control, const uint8_t *data, size_t len)
+{
+    struct client *c = &play->clients[control % CLIENTS];
+    struct rdzv__core *core = &play->core;
+    int event = control >> EVENT_SHIFT & EVENT_MASK;
+    if ((control & FAULT) != 0) {
+        fail_in = (play->plan & COMPARE) != 0 ? 0 : event;
+        event = 0;
+    }
+    if ((control & PERSIST) != 0)
+        rdzv__core_persisted(core, core->recorded);
+    else if (event == PERSIST_HALF)
+        rdzv__core_persisted(core, core->recorded - (core->recorded - core->persisted) / 2);
+    for (int times = event == EIGHT_TIMES ? 8 : 1; times > 0; times--)
+        feed(play, c, data, len, play->bytewise || event == BYTEWISE ? 1 : SIZE_MAX);
+    if (event == EXPIRE && rdzv__session_begun(&c->session))
+        rdzv__session_expire(&c->session);
+    if ((control & END) != 0)
+        rdzv__session_eof(&c->session);
+    fail_in = 0;
+    play->lost |= event == RESET;
+    play->ended |= c->session.state != RDZV__SESSION_OPEN;
+    if (event == RESET)
+        reopen(play, c);
+    settle(play, event == READ_NOTHING ? 0 : event == READ_ONE ? 1 : SIZE_MAX);
+}
+
+static void stop(struct play *play)
+{
+    rdzv__core_persisted(&play->core, play->core.recorded);
+    settle(play, SIZE_MAX);
     for (int i = 0; i < CLIENTS; i++)
-        rdzv__session_open(&clients[i], &core);
-    while (len >= 2) {
+        rdzv__session_close(&play->clients[i].session);
+    REQUIRE(play->core.waiting == 0 && play->core.buffer_bytes == 0);
+    rdzv__core_free(&play->core);
+    REQUIRE(play->core.store.bytes == 0 && play->core.store.keys == 0);
+    REQUIRE(live == 0);
+}
+
+static void run(struct play *play, uint8_t plan, int bytewise, const uint8_t *data, size_t len)
+{
+    start(play, plan);
+    play->bytewise = bytewise;
+    while (len >= 2 && !((plan & COMPARE) != 0 && play->ended)) {
         uint8_t control = data[0];
-        size_t part = data[1];
+        size_t part = data[1] < LONG_PART ? data[1] : (data[1] - LONG_PART + 1u) * LONG_UNIT;
         data += 2;
         len -= 2;
-        struct rdzv__session *s = &clients[control % CLIENTS];
         if (part > len)
             part = len;
-        if ((control & 0x80) != 0)
-            rdzv__core_persisted(&core, core.recorded);
-        fail_in = (control & 0x40) != 0 ? control >> 2 & 7 : 0;
-        if (s->state == RDZV__SESSION_OPEN) {
-            feed_all(s, data, part);
-            if ((control & 0x20) != 0)
-                rdzv__session_eof(s);
-        }
-        fail_in = 0;
-        settle(&core);
+        run_record(play, control, data, part);
         data += part;
         len -= part;
     }
-    for (int i = 0; i < CLIENTS; i++)
-        rdzv__session_close(&clients[i]);
-    REQUIRE(core.waiting == 0);
-    rdzv__core_free(&core);
-    REQUIRE(core.store.bytes == 0);
-    REQUIRE(live == 0);
-}
-
-static size_t answers(const uint8_t *data, size_t len, size_t piece, uint8_t *ret, int *ret_state)
-{
-    struct rdzv__core core;
-    struct rdzv__session s;
-    size_t ret_len = 0;
-    start(&core, NULL);
-    rdzv__session_open(&s, &core);
-    for (size_t at = 0; at < len && s.state == RDZV__SESSION_OPEN; at += piece) {
-        feed_all(&s, data + at, piece < len - at ? piece : len - at);
-        take(&s, ret, &ret_len);
-    }
-    *ret_state = s.state;
-    rdzv__session_close(&s);
-    rdzv__core_free(&core);
-    REQUIRE(live == 0);
-    return ret_len;
-}
-
-static void compare_segmentations(const uint8_t *data, size_t len)
-{
-    static uint8_t whole[MAX_ANSWER];
-    static uint8_t bytewise[MAX_ANSWER];
-    int state_whole;
-    int state_bytewise;
-    size_t len_bytewise = answers(data, len, 1, bytewise, &state_bytewise);
-    size_t len_whole = answers(data, len, len, whole, &state_whole);
-    /* Many answers at once may be more than a client may leave unread; one by one they are not. */
-    if (state_whole == RDZV__SESSION_FAILED)
-        return;
-    REQUIRE(state_whole == state_bytewise);
-    REQUIRE(len_whole == len_bytewise && memcmp(whole, bytewise, len_whole) == 0);
+    stop(play);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
-    if (len > 1 && data[0] == 'S')
-        compare_segmentations(data + 1, len - 1);
-    else
-        run_segments(data, len);
+    static struct play first;
+    static struct play second;
+    if (len == 0)
+        return 0;
+    run(&first, data[0], 0, data + 1, len - 1);
+    if ((data[0] & COMPARE) == 0)
+        return 0;
+    run(&second, data[0] | NO_JOURNAL, 1, data + 1, len - 1);
+    if (!first.lost && !second.lost)
+        for (int i = 0; i < CLIENTS; i++)
+            REQUIRE(first.clients[i].read == second.clients[i].read &&
+                    first.clients[i].digest == second.clients[i].digest);
     return 0;
 }

@@ -116,8 +116,9 @@ struct rdzv__call *rdzv__client_pop_slot(struct rdzv__client_core *core)
 
 size_t rdzv__client_core_output(const struct rdzv__client_core *core, const uint8_t **ret)
 {
-    *ret = core->out + core->out_sent;
-    return core->out_len - core->out_sent;
+    size_t len = core->out_len - core->out_sent;
+    *ret = len > 0 ? core->out + core->out_sent : NULL; /* a large buffer was given back */
+    return len;
 }
 
 void rdzv__client_core_hello(struct rdzv__client_core *core, uint32_t nonce, uint64_t now_ms)
