@@ -216,11 +216,12 @@ static long resident_kib(pid_t pid)
     return kib;
 }
 
-/* Waits until the server has noticed that everybody has left. */
+/* Waits until the server has noticed that everybody has left. The reset of a client can get lost in a
+ * busy kernel; the server's keep-alive finds out after 60 to 105 s. */
 static int settled_descriptors(pid_t pid, int before)
 {
     int now = count_descriptors(pid);
-    for (int i = 0; i < 100 && now != before; i++) {
+    for (int i = 0; i < 2400 && now != before; i++) {
         usleep(50000);
         now = count_descriptors(pid);
     }

@@ -196,9 +196,9 @@ uint64_t net_stat(const rdzv_server *s, size_t offset)
     return v;
 }
 
-void net_expect_stat(const rdzv_server *s, size_t offset, uint64_t want)
+void net_expect_stat(const rdzv_server *s, size_t offset, uint64_t want, int within_s)
 {
-    for (int i = 0; i < 2000 && net_stat(s, offset) != want; i++)
+    for (int i = 0; i < within_s * 1000 && net_stat(s, offset) != want; i++)
         usleep(1000);
     ck_assert_uint_eq(net_stat(s, offset), want);
 }
