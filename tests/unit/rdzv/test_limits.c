@@ -131,6 +131,42 @@ START_TEST(a_full_store_refuses_and_stays_usable)
 }
 END_TEST
 
+START_TEST(limits_may_change)
+{
+    /* To exactly what is there: it stays usable, and nothing may be added. */
+    struct peers p;
+    struct rdzv__core_options options = peers_options();
+    open_all(&p, &options);
+    ASK(&p, 0, "bss", RDZV__OP_SET, "a", "1");
+    ASK(&p, 0, "bss", RDZV__OP_QUEUE_PUSH, "q", "e");
+    struct rdzv__room used = rdzv__core_used(&p.core);
+    ck_assert_uint_eq(used.keys, 2);
+    ck_assert_uint_eq(used.store_bytes, p.core.store.bytes);
+    ck_assert_uint_eq(used.buffer_bytes, 0);
+    rdzv__core_limit(&p.core, &used);
+    ASK(&p, 0, "bsi", RDZV__OP_ADD, "a", 1LL);
+    wire_expect(&p.got[0], "i", 2LL);
+    ASK(&p, 1, "bss", RDZV__OP_SET, "b", "1");
+    expect_refusal(&p, 1, RDZV__WHY_KEYS_FULL);
+    ASK(&p, 2, "bis", RDZV__OP_WAIT, 1LL, "b");
+    expect_refusal(&p, 2, RDZV__WHY_STORE_FULL); /* for the wait itself */
+    used.keys++;
+    rdzv__core_limit(&p.core, &used);
+    ASK(&p, 3, "bss", RDZV__OP_SET, "b", "1");
+    expect_refusal(&p, 3, RDZV__WHY_STORE_FULL);
+    used.store_bytes += 1000;
+    rdzv__core_limit(&p.core, &used);
+    ASK(&p, 4, "bss", RDZV__OP_SET, "b", "1");
+    ASK(&p, 4, "bss", RDZV__OP_QUEUE_PUSH, "q", "e"); /* elements are no names */
+    ASK(&p, 4, "bs", RDZV__OP_QUEUE_LEN, "q");
+    wire_expect(&p.got[4], "i", 2LL);
+    ASK(&p, 4, "bss", RDZV__OP_SET, "c", "1");
+    expect_refusal(&p, 4, RDZV__WHY_KEYS_FULL);
+    peers_close(&p);
+    wire_free(&w);
+}
+END_TEST
+
 START_TEST(thousands_of_waiters)
 {
     /* Each waits for two names; one MULTI_SET answers all. */
@@ -293,6 +329,7 @@ Suite *suite(void)
     tcase_add_test(t, an_announced_length_allocates_nothing);
     tcase_add_test(t, a_reader_that_never_reads_is_ended);
     tcase_add_test(t, a_full_store_refuses_and_stays_usable);
+    tcase_add_test(t, limits_may_change);
     tcase_add_test(t, thousands_of_waiters);
     tcase_add_test(t, memory_runs_out_at_every_allocation);
     tcase_add_test(t, memory_runs_out_while_replies_are_held);

@@ -171,6 +171,29 @@ START_TEST(ends_wait_too)
 }
 END_TEST
 
+START_TEST(forgetting_is_one_record)
+{
+    ASK(0, "bss", RDZV__OP_SET, "k", "v");
+    ASK(0, "bss", RDZV__OP_QUEUE_PUSH, "q", "e");
+    persisted(2);
+    for (int i = 0; i < PEERS; i++)
+        peers_disconnect(&p, i);
+    rdzv__core_forget(&p.core);
+    ck_assert_uint_eq(sealed, 3);
+    ck_assert_uint_eq(p.core.store.bytes, 0);
+    rdzv__core_forget(&p.core); /* nothing is there, so nothing changes */
+    ck_assert_uint_eq(sealed, 3);
+    peers_connect(&p, 0);
+    wire_hello(&w);
+    ASK(0, "bsbss", RDZV__OP_GET, "k", RDZV__OP_SET, "k", "new");
+    SILENT(0); /* that there is no key depends on the record */
+    persisted(3);
+    TOLD(0, "s", "");
+    wire_expect(&told, "bssbssbssbss", RDZV__CHANGE_SET, "k", "v", RDZV__CHANGE_PUSH, "q", "e",
+                RDZV__CHANGE_FORGET, "", "", RDZV__CHANGE_SET, "k", "new");
+}
+END_TEST
+
 Suite *suite(void)
 {
     Suite *s = suite_create("records");
@@ -181,6 +204,7 @@ Suite *suite(void)
     tcase_add_test(t, each_request_is_one_record);
     tcase_add_test(t, order_is_kept_over_many_records);
     tcase_add_test(t, ends_wait_too);
+    tcase_add_test(t, forgetting_is_one_record);
     suite_add_tcase(s, t);
     return s;
 }

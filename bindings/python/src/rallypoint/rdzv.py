@@ -13,12 +13,13 @@ import dataclasses
 import logging
 import os
 import threading
+import weakref
 from ctypes import byref, c_uint16, c_void_p
 from typing import Any, Iterable, Mapping, Optional, TypeVar, Union
 
 from . import _ffi, errors
 
-__all__ = ["Server", "Stats", "Store"]
+__all__ = ["Job", "Server", "Stats", "Store"]
 
 _ffi.rdzv()  # a missing or wrong library is an error of this import
 
@@ -96,10 +97,12 @@ class Server(_Owner):
         self._lib = _ffi.rdzv()
         self._pointer: Optional[int] = None
         self._pid = os.getpid()
+        self._jobs: weakref.WeakSet[Job] = weakref.WeakSet()
         host, port = _parse(listen)
+        self._host = host.encode()
         options = _ffi.rdzv_server_options()
         self._lib.rdzv_server_options_init(byref(options), ctypes.sizeof(options))
-        options.host = host.encode()
+        options.host = self._host
         options.port = port
         options.log = _on_log
         pointer, error = c_void_p(), _ffi.rdzv_error()
@@ -111,25 +114,102 @@ class Server(_Owner):
         self.address = self._lib.rdzv_server_address(self._pointer, byref(number)).decode()
         self.port = number.value
 
+    def open_job(self, run_id: str, port: int = 0, *, max_store_bytes: int = 0, max_keys: int = 0,
+                 max_connections: int = 0, max_buffer_bytes: int = 0,
+                 forget_after: float = 0) -> Job:
+        """A name space with a port of its own, on the server's host: its clients see only its keys.
+
+        Args:
+            run_id: 1 to 255 printable ASCII characters.
+            port: 0 takes any free one.
+            max_store_bytes, max_keys, max_connections, max_buffer_bytes: the job's share of what the
+                server may take; 0 for no share less than all.
+            forget_after: seconds without a client after which all keys are forgotten, so that the
+                next run on this port finds none; 0 for never.
+
+        Raises:
+            Busy: this run id is open on this server.
+            StateError: the server is closed.
+            AddressInUse, AddressNotAvailable, AccessDenied, InvalidArgument: as for the server.
+        """
+        return Job(self, run_id, port, {
+            "max_store_bytes": max_store_bytes, "max_keys": max_keys,
+            "max_connections": max_connections, "max_buffer_bytes": max_buffer_bytes,
+            "forget_after_ms": _milliseconds(forget_after, "forget_after")})
+
     def stats(self) -> Stats:
-        """Counters; also delivers the server's log lines to logging. Never waits."""
-        pointer = self._alive()
+        """Counters of all jobs; also delivers the server's log lines to logging. Never waits."""
+        return self._read_stats(self._lib.rdzv_server_get_stats, self._alive())
+
+    def _read_stats(self, read: Any, pointer: int) -> Stats:
         raw = _ffi.rdzv_server_stats(size=ctypes.sizeof(_ffi.rdzv_server_stats))
-        code = self._lib.rdzv_server_get_stats(pointer, byref(raw))
+        code = read(pointer, byref(raw))
         if code < 0:
             raise errors.from_rdzv(code)
-        self._lib.rdzv_server_dispatch(pointer)
+        self._lib.rdzv_server_dispatch(self._pointer)
         names = [field.name for field in dataclasses.fields(Stats)]
         return Stats(**{name: getattr(raw, name) for name in names})
 
     def close(self) -> None:
-        """Closes every connection. May be called twice; in a child after fork it does nothing."""
+        """Closes every connection and job. May be called twice; in a child after fork it does
+        nothing."""
         if self._pointer is not None and self._pid == os.getpid():
             pointer, self._pointer = self._pointer, None
+            for job in list(self._jobs):
+                job._pointer = None
             self._lib.rdzv_server_close(pointer, _ffi.rdzv_closed_fn(), None)
 
     def __repr__(self) -> str:
         return f"<Server on {self.address}{'' if self._pointer else ', closed'}>"
+
+
+class Job(_Owner):
+    """One job of a `Server`, see `Server.open_job`. Open until it or the server is closed.
+
+    Attributes:
+        run_id: as given.
+        address: "HOST:PORT" that its clients connect to.
+        port: its port.
+    """
+
+    def __init__(self, server: Server, run_id: str, port: int, limits: Mapping[str, int]) -> None:
+        self._pointer: Optional[int] = None
+        self._pid = server._pid
+        self._server = server
+        self._lib = server._lib
+        self.run_id = run_id
+        options = _ffi.rdzv_job_options()
+        self._lib.rdzv_job_options_init(byref(options), ctypes.sizeof(options))
+        options.host = server._host
+        for name, value in {"run_id": run_id.encode(), "port": port, **limits}.items():
+            setattr(options, name, value)
+            if getattr(options, name) != value:
+                raise errors.from_rdzv(errors.RDZV_ERRORS["EINVAL"][0],
+                                       f"{name} of job {run_id!r} is {value!r}, which is out of range")
+        pointer, error = c_void_p(), _ffi.rdzv_error()
+        code = self._lib.rdzv_server_open_job(server._alive(), byref(pointer), byref(options),
+                                              byref(error))
+        if code < 0:
+            raise errors.from_rdzv(code, error.text.decode(errors="replace"), error.sys_errno)
+        self._pointer = pointer.value
+        server._jobs.add(self)
+        number = c_uint16()
+        self.address = self._lib.rdzv_job_address(self._pointer, byref(number)).decode()
+        self.port = number.value
+
+    def stats(self) -> Stats:
+        """Counters of this job; also delivers the server's log lines to logging. Never waits."""
+        return self._server._read_stats(self._lib.rdzv_job_get_stats, self._alive())
+
+    def close(self) -> None:
+        """Closes its connections and forgets its keys; the run id may be opened again at once. May be
+        called twice; in a child after fork it does nothing."""
+        if self._pointer is not None and self._pid == os.getpid():
+            pointer, self._pointer = self._pointer, None
+            self._lib.rdzv_job_close(pointer, _ffi.rdzv_closed_fn(), None)
+
+    def __repr__(self) -> str:
+        return f"<Job {self.run_id!r} on {self.address}{'' if self._pointer else ', closed'}>"
 
 
 Bytes = Union[bytes, str]
@@ -316,10 +396,10 @@ class Store(_Owner):
         return f"<Store at {self.address}{'' if self._pointer else ', closed'}>"
 
 
-def _milliseconds(seconds: float) -> int:
+def _milliseconds(seconds: float, what: str = "timeout") -> int:
     if not 0 <= seconds < 2**31 / 1000:
         raise errors.from_rdzv(errors.RDZV_ERRORS["EINVAL"][0],
-                               f"timeout is {seconds!r}, expected seconds from 0 to 2147483")
+                               f"{what} is {seconds!r}, expected seconds from 0 to 2147483")
     return 0 if seconds == 0 else max(1, int(seconds * 1000))
 
 
