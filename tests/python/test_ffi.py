@@ -20,8 +20,8 @@ FUNCTIONS = {"ckpt": _ffi.CKPT_FUNCTIONS, "rdzv": _ffi.RDZV_FUNCTIONS}
 STRUCTS = {
     "ckpt": ["ckpt_error", "ckpt_allocator", "ckpt_blob", "ckpt_group", "ckpt_board",
              "ckpt_options", "ckpt_tensor", "ckpt_saved", "ckpt_load_options", "ckpt_info"],
-    "rdzv": ["rdzv_error", "rdzv_allocator", "rdzv_server_options", "rdzv_server_stats", "rdzv_job_options",
-             "rdzv_bytes", "rdzv_client_options", "rdzv_reply"],
+    "rdzv": ["rdzv_error", "rdzv_allocator", "rdzv_server_options", "rdzv_server_stats",
+             "rdzv_job_options", "rdzv_bytes", "rdzv_client_options", "rdzv_reply"],
 }
 
 

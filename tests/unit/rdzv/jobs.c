@@ -27,6 +27,16 @@ rdzv_job *jobs_open(rdzv_server *s, const char *run_id, const rdzv_job_options *
     return job;
 }
 
+int jobs_open_fails(rdzv_server *s, const rdzv_job_options *opt, rdzv_error *err)
+{
+    rdzv_job *job = NULL;
+    memset(err, 0, sizeof *err);
+    int code = rdzv_server_open_job(s, &job, opt, err);
+    ck_assert_int_eq(err->code, code);
+    ck_assert(code < 0 && job == NULL);
+    return code;
+}
+
 uint16_t jobs_port(const rdzv_job *job)
 {
     uint16_t port;
@@ -85,6 +95,22 @@ int jobs_heard(int fd, int within_ms)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
     return poll(&p, 1, within_ms) == 1;
+}
+
+void jobs_expect_end(int fd)
+{
+    struct wire got = WIRE_INIT;
+    net_read_all(fd, &got);
+    ck_assert_uint_eq(got.len, 0);
+    wire_free(&got);
+    close(fd);
+}
+
+void jobs_expect_no_listener(uint16_t port)
+{
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(net_connect_socket(fd, port), -1);
+    close(fd);
 }
 
 uint64_t jobs_stat(const rdzv_job *job, size_t offset)

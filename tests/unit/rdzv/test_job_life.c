@@ -1,7 +1,7 @@
 /*
  * test_job_life.c: opening and closing jobs: beside clients of all kinds, while the server drains
- * or closes, from callbacks, in a child, without memory or descriptors; on the server's own thread
- * and on the caller's loop.
+ * or closes, from callbacks, in a child, without memory or descriptors. Server on its own thread;
+ * test_job_loop.c has the caller's loop.
  */
 #include "alloc_fault.h"
 #include "jobs.h"
@@ -17,13 +17,11 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <uv.h>
 
 static struct net_log server_log;
 static struct wire w;
 static struct wire got;
 static int fds_before;
-static uv_loop_t loop;
 
 static void setup(void)
 {
@@ -39,43 +37,6 @@ static void teardown(void)
     wire_free(&got);
 }
 
-static void setup_loop(void)
-{
-    setup();
-    ck_assert_int_eq(uv_loop_init(&loop), 0);
-}
-
-static void teardown_loop(void)
-{
-    ck_assert_int_eq(uv_loop_close(&loop), 0);
-    teardown();
-}
-
-static int try_open(rdzv_server *s, const rdzv_job_options *opt, rdzv_error *err)
-{
-    rdzv_job *job = NULL;
-    memset(err, 0, sizeof *err);
-    int code = rdzv_server_open_job(s, &job, opt, err);
-    ck_assert_int_eq(err->code, code);
-    ck_assert(code < 0 && job == NULL);
-    return code;
-}
-
-static void expect_end(int fd)
-{
-    net_read_all(fd, &got);
-    ck_assert_uint_eq(got.len, 0);
-    close(fd);
-}
-
-/* Nobody listens there any more. */
-static void expect_no_listener(uint16_t port)
-{
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    ck_assert_int_eq(net_connect_socket(fd, port), -1);
-    close(fd);
-}
-
 START_TEST(bad_options_are_refused)
 {
     rdzv_server *s = net_open(NULL, &server_log);
@@ -87,31 +48,31 @@ START_TEST(bad_options_are_refused)
     const char *const bad[] = {NULL, "", id, "line\nbreak", "caf\xc3\xa9", "\x7f"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         rdzv_job_options opt = jobs_options(bad[i]);
-        ck_assert_int_eq(try_open(s, &opt, &err), RDZV_EINVAL);
+        ck_assert_int_eq(jobs_open_fails(s, &opt, &err), RDZV_EINVAL);
         ck_assert_msg(strstr(err.text, "run_id") != NULL, "%s", err.text);
     }
     rdzv_job_options opt = jobs_options("job");
     opt.host = "no.such.host";
-    ck_assert_int_eq(try_open(s, &opt, &err), RDZV_EINVAL);
+    ck_assert_int_eq(jobs_open_fails(s, &opt, &err), RDZV_EINVAL);
     opt = jobs_options("job");
     opt.host = NULL;
-    ck_assert_int_eq(try_open(s, &opt, &err), RDZV_EINVAL);
+    ck_assert_int_eq(jobs_open_fails(s, &opt, &err), RDZV_EINVAL);
     opt = jobs_options("job");
     opt.backlog = 0;
-    ck_assert_int_eq(try_open(s, &opt, &err), RDZV_EINVAL);
+    ck_assert_int_eq(jobs_open_fails(s, &opt, &err), RDZV_EINVAL);
     opt = jobs_options("job");
     opt.port = net_port(s);
-    ck_assert_int_eq(try_open(s, &opt, &err), RDZV_EADDRINUSE);
+    ck_assert_int_eq(jobs_open_fails(s, &opt, &err), RDZV_EADDRINUSE);
     opt = jobs_options("job");
     opt.size = sizeof(size_t);
-    ck_assert_int_eq(try_open(s, &opt, &err), RDZV_EINVAL);
+    ck_assert_int_eq(jobs_open_fails(s, &opt, &err), RDZV_EINVAL);
     struct {
         rdzv_job_options known;
         uint64_t unknown;
     } longer = {.known = jobs_options("job")};
     longer.known.size = sizeof longer;
     longer.unknown = 1;
-    ck_assert_int_eq(try_open(s, &longer.known, &err), RDZV_EINVAL);
+    ck_assert_int_eq(jobs_open_fails(s, &longer.known, &err), RDZV_EINVAL);
     ck_assert_int_eq(rdzv_server_open_job(NULL, &job, &opt, NULL), RDZV_EINVAL);
     ck_assert_int_eq(rdzv_server_open_job(s, NULL, &opt, NULL), RDZV_EINVAL);
     ck_assert_int_eq(rdzv_server_open_job(s, &job, NULL, NULL), RDZV_EINVAL);
@@ -133,7 +94,7 @@ START_TEST(a_run_id_is_open_once)
     rdzv_job *job = jobs_open(s, "run-7", NULL);
     uint16_t port = jobs_port(job);
     rdzv_job_options opt = jobs_options("run-7");
-    ck_assert_int_eq(try_open(s, &opt, &err), RDZV_EBUSY);
+    ck_assert_int_eq(jobs_open_fails(s, &opt, &err), RDZV_EBUSY);
     ck_assert_msg(strstr(err.text, "\"run-7\"") != NULL, "%s", err.text);
     ck_assert_msg(strstr(err.text, rdzv_job_address(job, NULL)) != NULL, "%s", err.text);
     for (int i = 0; i < 5; i++) { /* again at once, on the same port, and empty */
@@ -142,7 +103,7 @@ START_TEST(a_run_id_is_open_once)
         int closed = 0;
         rdzv_job_close(job, net_count_call, &closed);
         ck_assert_int_eq(closed, 1);
-        expect_end(fd);
+        jobs_expect_end(fd);
         opt.port = port;
         job = jobs_open(s, "run-7", &opt);
         ck_assert_int_eq(net_count_keys(port), 0);
@@ -197,7 +158,7 @@ START_TEST(close_with_clients_in_every_state)
     JOB_EXPECT_STAT(job, keys, 1);
     uint16_t port = jobs_port(job);
     rdzv_job_close(job, NULL, NULL);
-    expect_no_listener(port);
+    jobs_expect_no_listener(port);
     expect_ended(fd);
     NET_EXPECT_STAT(s, connections, 1);
     NET_EXPECT_STAT(s, waiting, 1);
@@ -230,7 +191,7 @@ START_TEST(close_of_the_server_closes_its_jobs)
     rdzv_server_close(s, net_count_call, &closed);
     ck_assert_int_eq(closed, 1);
     for (int i = 0; i < 3; i++) {
-        expect_no_listener(port[i]);
+        jobs_expect_no_listener(port[i]);
         expect_ended(fd[i]);
     }
 }
@@ -247,22 +208,22 @@ START_TEST(drain_is_of_all_jobs)
     rdzv_error err;
     rdzv_job_options opt = jobs_options("late");
     ck_assert_int_eq(rdzv_server_drain(s, -1, net_count_call, &drained), RDZV_OK);
-    ck_assert_int_eq(try_open(s, &opt, &err), RDZV_ESTATE);
+    ck_assert_int_eq(jobs_open_fails(s, &opt, &err), RDZV_ESTATE);
     jobs_set(fd[0], "k", 10); /* still served */
     jobs_set(fd[1], "k", 10);
     for (int i = 0; i < 3; i++)
-        expect_no_listener(ports[i]);
+        jobs_expect_no_listener(ports[i]);
     close(fd[0]);
     NET_EXPECT_STAT(s, connections, 1);
     ck_assert_int_ge(rdzv_server_wait(s, 50), 0);
     ck_assert_int_eq(drained, 0);
     rdzv_job_close(b, NULL, NULL); /* its client was the last */
-    expect_end(fd[1]);
+    jobs_expect_end(fd[1]);
     net_expect_log(s, &server_log, "drained: the last client has left");
     for (int i = 0; i < 100 && drained == 0; i++)
         ck_assert_int_ge(rdzv_server_wait(s, 50), 0);
     ck_assert_int_eq(drained, 1);
-    ck_assert_int_eq(try_open(s, &opt, &err), RDZV_ESTATE);
+    ck_assert_int_eq(jobs_open_fails(s, &opt, &err), RDZV_ESTATE);
     rdzv_server_close(s, NULL, NULL);
 }
 END_TEST
@@ -338,7 +299,8 @@ START_TEST(a_given_socket_is_used)
     rdzv_job_options opt = jobs_options("job");
     rdzv_error err;
     opt.listen_fd = fd;
-    ck_assert_int_eq(try_open(s, &opt, &err), RDZV_EINVAL); /* not bound; and it stays open */
+    ck_assert_int_eq(jobs_open_fails(s, &opt, &err),
+                     RDZV_EINVAL); /* not bound; and it stays open */
     ck_assert_int_eq(bind(fd, (struct sockaddr *)&addr, sizeof addr), 0);
     rdzv_job *job = jobs_open(s, "job", &opt);
     ck_assert_int_eq(net_count_keys(jobs_port(job)), 0);
@@ -360,7 +322,7 @@ START_TEST(out_of_descriptors)
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &now), 0);
     rdzv_error err;
     rdzv_job_options opt = jobs_options("second");
-    int code = try_open(s, &opt, &err);
+    int code = jobs_open_fails(s, &opt, &err);
     ck_assert_int_eq(net_connect_socket(waiting, jobs_port(job)), 0);
     net_expect_log(s, &server_log, "cannot accept clients on 127.0.0.1:");
     jobs_set(fd, "k", 10);
@@ -464,7 +426,7 @@ START_TEST(jobs_come_and_go_beside_a_busy_one)
         wire_expect(&got, "i", 1LL); /* a fresh name space */
         ck_assert_uint_ge(NET_STAT(s, connections), 1);
         rdzv_job_close(job, NULL, NULL);
-        expect_end(fd);
+        jobs_expect_end(fd);
         ck_assert_int_ge(rdzv_server_dispatch(s), 0);
     }
     for (int i = 0; i < 2; i++) {
@@ -476,160 +438,6 @@ START_TEST(jobs_come_and_go_beside_a_busy_one)
     NET_EXPECT_STAT(s, keys, 2);
     ck_assert_uint_ge(NET_STAT(s, requests), (uint64_t)(3 * (h[0].done + h[1].done) + ROUNDS));
     rdzv_server_close(s, NULL, NULL);
-}
-END_TEST
-
-/* The caller's loop. */
-
-static rdzv_server *open_on_loop(void)
-{
-    rdzv_server_options opt = net_options();
-    opt.loop = &loop;
-    return net_open(&opt, &server_log);
-}
-
-/* Runs the loop until the job or the server has nothing more to do for its clients. */
-static void run_until(rdzv_job *job, size_t offset, uint64_t want)
-{
-    for (int i = 0; i < 5000 && jobs_stat(job, offset) != want; i++) {
-        uv_run(&loop, UV_RUN_NOWAIT);
-        usleep(1000);
-    }
-    ck_assert_uint_eq(jobs_stat(job, offset), want);
-}
-
-static void *set_and_leave(void *arg)
-{
-    int fd = jobs_greet(*(uint16_t *)arg);
-    jobs_set(fd, "k", 100);
-    close(fd);
-    return NULL;
-}
-
-static void serve_one(rdzv_job *job)
-{
-    uint16_t port = jobs_port(job);
-    pthread_t client;
-    ck_assert_int_eq(pthread_create(&client, NULL, set_and_leave, &port), 0);
-    while (pthread_tryjoin_np(client, NULL) != 0)
-        uv_run(&loop, UV_RUN_NOWAIT);
-    run_until(job, offsetof(rdzv_server_stats, connections), 0);
-}
-
-START_TEST(on_a_loop_close_is_told_later)
-{
-    rdzv_server *s = open_on_loop();
-    rdzv_job_options opt = jobs_options("forgetful");
-    opt.forget_after_ms = 50;
-    rdzv_job *a = jobs_open(s, "a", NULL);
-    rdzv_job *forgetful = jobs_open(s, "forgetful", &opt);
-    serve_one(a);
-    serve_one(forgetful);
-    run_until(forgetful, offsetof(rdzv_server_stats, keys), 0);
-    ck_assert_uint_eq(JOB_STAT(a, keys), 1);
-    ck_assert_int_eq(net_count_threads(), 0);
-    int closed = 0;
-    uint16_t port = jobs_port(a);
-    server_log.text[0] = '\0';
-    rdzv_job_close(a, net_count_call, &closed);
-    ck_assert_int_eq(closed, 0); /* only from uv_run, and so are lines */
-    ck_assert_str_eq(server_log.text, "");
-    expect_no_listener(port);
-    opt = jobs_options("a");
-    opt.port = port;
-    a = jobs_open(s, "a", &opt); /* the run id and the port are free already */
-    uv_run(&loop, UV_RUN_NOWAIT);
-    ck_assert_int_eq(closed, 1);
-    ck_assert_ptr_nonnull(
-        strstr(server_log.text, "job \"a\": closed with 0 clients, 1 keys and queues"));
-    serve_one(a);
-    ck_assert_uint_eq(JOB_STAT(a, keys), 1);
-    rdzv_server_close(s, NULL, NULL);
-    uv_run(&loop, UV_RUN_DEFAULT);
-}
-END_TEST
-
-static char order[8];
-
-static void note_job(void *ctx)
-{
-    (void)ctx;
-    strcat(order, "j");
-}
-
-static void note_server(void *ctx)
-{
-    (void)ctx;
-    strcat(order, "s");
-}
-
-START_TEST(on_a_loop_the_server_may_close_at_once)
-{
-    order[0] = '\0';
-    rdzv_server *s = open_on_loop();
-    rdzv_job *a = jobs_open(s, "a", NULL);
-    rdzv_job *b = jobs_open(s, "b", NULL);
-    jobs_open(s, "left open", NULL);
-    int fd[3] = {net_connect(jobs_port(a)), net_connect(jobs_port(b)), net_connect(net_port(s))};
-    run_until(a, offsetof(rdzv_server_stats, connections), 1);
-    rdzv_job_close(a, note_job, NULL);
-    rdzv_job_close(b, note_job, NULL);
-    rdzv_server_close(s, note_server, NULL);
-    rdzv_job_options opt = jobs_options("late");
-    rdzv_error err;
-    ck_assert_int_eq(try_open(s, &opt, &err), RDZV_ESTATE);
-    ck_assert_str_eq(order, "");
-    uv_run(&loop, UV_RUN_DEFAULT);
-    ck_assert_str_eq(order, "jjs");
-    for (int i = 0; i < 3; i++) {
-        net_read_all(fd[i], &got);
-        close(fd[i]);
-    }
-}
-END_TEST
-
-static int reopened;
-
-static void open_again(void *ctx)
-{
-    rdzv_server *s = ctx;
-    if (++reopened < 4) {
-        rdzv_job_close(jobs_open(s, "again", NULL), open_again, s);
-        return;
-    }
-    rdzv_server_close(s, note_server, NULL);
-}
-
-START_TEST(on_a_loop_a_closed_job_may_open_the_next_and_close_the_server)
-{
-    order[0] = '\0';
-    reopened = 0;
-    rdzv_server *s = open_on_loop();
-    rdzv_job_close(jobs_open(s, "again", NULL), open_again, s);
-    uv_run(&loop, UV_RUN_DEFAULT);
-    ck_assert_int_eq(reopened, 4);
-    ck_assert_str_eq(order, "s");
-}
-END_TEST
-
-static void close_job_then_server(void *ctx)
-{
-    rdzv_server *s = ctx;
-    rdzv_job_close(its_job, note_job, NULL);
-    rdzv_server_close(s, note_server, NULL);
-}
-
-START_TEST(on_a_loop_drained_may_close)
-{
-    order[0] = '\0';
-    rdzv_server *s = open_on_loop();
-    its_job = jobs_open(s, "job", NULL);
-    int fd = net_connect(jobs_port(its_job));
-    run_until(its_job, offsetof(rdzv_server_stats, connections), 1);
-    ck_assert_int_eq(rdzv_server_drain(s, 50, close_job_then_server, s), RDZV_OK);
-    uv_run(&loop, UV_RUN_DEFAULT);
-    ck_assert_str_eq(order, "js");
-    expect_end(fd);
 }
 END_TEST
 
@@ -651,15 +459,6 @@ Suite *suite(void)
     tcase_add_test(t, out_of_descriptors);
     tcase_add_test(t, memory_runs_out);
     tcase_add_test(t, jobs_come_and_go_beside_a_busy_one);
-    suite_add_tcase(s, t);
-    t = tcase_create("borrowed loop");
-    tcase_set_timeout(t, 60);
-    tcase_add_unchecked_fixture(t, net_warm_up, NULL);
-    tcase_add_checked_fixture(t, setup_loop, teardown_loop);
-    tcase_add_test(t, on_a_loop_close_is_told_later);
-    tcase_add_test(t, on_a_loop_the_server_may_close_at_once);
-    tcase_add_test(t, on_a_loop_a_closed_job_may_open_the_next_and_close_the_server);
-    tcase_add_test(t, on_a_loop_drained_may_close);
     suite_add_tcase(s, t);
     return s;
 }

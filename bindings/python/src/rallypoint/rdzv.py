@@ -122,8 +122,8 @@ class Server(_Owner):
         Args:
             run_id: 1 to 255 printable ASCII characters.
             port: 0 takes any free one.
-            max_store_bytes, max_keys, max_connections, max_buffer_bytes: the job's share of what the
-                server may take; 0 for no share less than all.
+            max_store_bytes, max_keys, max_connections, max_buffer_bytes: the job's share of what
+                the server may take; 0 for all of it.
             forget_after: seconds without a client after which all keys are forgotten, so that the
                 next run on this port finds none; 0 for never.
 
@@ -185,7 +185,7 @@ class Job(_Owner):
             setattr(options, name, value)
             if getattr(options, name) != value:
                 raise errors.from_rdzv(errors.RDZV_ERRORS["EINVAL"][0],
-                                       f"{name} of job {run_id!r} is {value!r}, which is out of range")
+                                       f"{name} of job {run_id!r} is out of range: {value!r}")
         pointer, error = c_void_p(), _ffi.rdzv_error()
         code = self._lib.rdzv_server_open_job(server._alive(), byref(pointer), byref(options),
                                               byref(error))
@@ -202,8 +202,8 @@ class Job(_Owner):
         return self._server._read_stats(self._lib.rdzv_job_get_stats, self._alive())
 
     def close(self) -> None:
-        """Closes its connections and forgets its keys; the run id may be opened again at once. May be
-        called twice; in a child after fork it does nothing."""
+        """Closes its connections and forgets its keys; the run id may be opened again at once. May
+        be called twice; in a child after fork it does nothing."""
         if self._pointer is not None and self._pid == os.getpid():
             pointer, self._pointer = self._pointer, None
             self._lib.rdzv_job_close(pointer, _ffi.rdzv_closed_fn(), None)
