@@ -25,6 +25,14 @@ struct play {
     char difference[600];
 };
 
+static inline int play_anybody_waits(const struct play *p)
+{
+    for (unsigned i = 0; i < CLIENTS; i++)
+        if (p->parked[i] != NULL)
+            return 1;
+    return 0;
+}
+
 /* Connects all clients anew and empties both stores of what a case of `s` can leave. */
 void play_open(struct play *p, const struct script *s);
 void play_close(struct play *p);
