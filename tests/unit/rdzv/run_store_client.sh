@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# run_store_client.sh CLIENT SERVER: every call of examples/store_client against examples/serve, what
+# it prints and its exit codes.
+set -euo pipefail
+client=$1
+coproc SERVE { exec "$2" 0; }
+pid=$SERVE_PID
+trap 'kill -KILL "$pid" 2>/dev/null || true' EXIT
+read -r line <&"${SERVE[0]}"
+port=${line##*:}
+
+# expect CODE TEXT CALL...: the call's exit code and what it prints as its result.
+expect() {
+    local want=$1 text=$2 code=0 printed
+    shift 2
+    printed=$("$client" -t 2 127.0.0.1 "$port" "$@" 2>/dev/null) || code=$?
+    if [ "$code" != "$want" ] || [ "$printed" != "$text" ]; then
+        printf 'store_client %s: exit code %s, not %s; printed:\n%s\nnot:\n%s\n' \
+            "$*" "$code" "$want" "$printed" "$text"
+        exit 1
+    fi
+}
+
+expect 0 0 set k value
+expect 0 value get k
+expect 0 0 append k " grows"
+expect 0 "value grows" get k
+expect 0 5 add n 5
+expect 0 -2 add n -7
+expect 0 0 mset a 1 b 2
+expect 0 $'1\n2' mget a b
+expect 0 1 check a b
+expect 0 0 check a absent
+expect 0 4 count
+expect 0 1 cas a 0 3
+expect 0 3 cas a 1 3
+expect 0 1 delete b
+expect 0 0 delete b
+expect 0 0 push q first
+expect 0 1 len q
+expect 0 first pop q
+expect 0 0 len q
+"$client" 127.0.0.1 "$port" list 2>/dev/null | sort | cmp - <(printf 'a\nk\nn\n')
+expect 0 0 wait a k
+expect 0 0 barrier bar 1
+if "$client" -t 0.2 127.0.0.1 "$port" wait absent 2>/dev/null; then
+    echo "a wait for an absent key ended well"
+    exit 1
+fi
+expect 1 "" dance
+"$client" 127.0.0.1 "$port" dance 2>&1 | grep -q "no such call, or not its number of arguments"
+kill -INT "$pid"
+wait "$pid"
+# Nobody is there any more.
+code=0
+"$client" -t 0.5 127.0.0.1 "$port" get k 2>/dev/null || code=$?
+[ "$code" = 1 ] || { echo "without a server: exit code $code"; exit 1; }
+"$client" 2>/dev/null && exit 1
+echo passed
