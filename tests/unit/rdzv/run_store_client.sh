@@ -48,7 +48,8 @@ if "$client" -t 0.2 127.0.0.1 "$port" wait absent 2>/dev/null; then
     exit 1
 fi
 expect 1 "" dance
-"$client" 127.0.0.1 "$port" dance 2>&1 | grep -q "no such call, or not its number of arguments"
+said=$("$client" 127.0.0.1 "$port" dance 2>&1) || true
+grep -q "no such call, or not its number of arguments" <<<"$said"
 kill -INT "$pid"
 wait "$pid"
 # Nobody is there any more.
