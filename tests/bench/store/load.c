@@ -1,6 +1,7 @@
 /*
- * load.c: the load generator's command line. One thread, one scenario per run, its result as one
- * JSON object on standard output. Speaks c10d to any address; knows nothing of who serves it.
+ * load.c: the load generator's command line. One scenario per run, one thread but in a storm, its
+ * result as one JSON object on standard output. Speaks c10d to any address; knows nothing of who
+ * serves it.
  */
 #include "load.h"
 
@@ -22,17 +23,18 @@ static const struct {
 
 static void usage(void)
 {
-    fprintf(stderr,
-            "usage: store_load SCENARIO --address HOST:PORT [option...]\n"
-            "\n"
-            "  ops      ADD as fast as it goes: --clients, --depth, --milliseconds\n"
-            "  get      WAIT and GET of one key, blocking: --one-trip, --milliseconds\n"
-            "  storm    connect and shake hands: --clients, --wave, --window, --sources\n"
-            "  hold     connect --clients, then obey \"ping\" and \"wait\" lines until the end\n"
-            "  barrier  --clients meet in a BARRIER\n"
-            "  wake     --clients WAIT for a key, which is then SET\n"
-            "\n"
-            "  --echo: the server sends back what it gets (ops, storm)\n");
+    fprintf(
+        stderr,
+        "usage: store_load SCENARIO --address HOST:PORT [option...]\n"
+        "\n"
+        "  ops      ADD as fast as it goes: --clients, --depth, --milliseconds\n"
+        "  get      WAIT and GET of one key, blocking: --one-trip, --milliseconds\n"
+        "  storm    connect and shake hands: --clients, --wave, --window, --sources, --threads\n"
+        "  hold     connect --clients, then obey \"ping\" and \"wait\" lines until the end\n"
+        "  barrier  --clients meet in a BARRIER\n"
+        "  wake     --clients WAIT for a key, which is then SET\n"
+        "\n"
+        "  --echo: the server sends back what it gets (ops, storm)\n");
     exit(2);
 }
 
@@ -68,12 +70,17 @@ static void parse_address(struct options *opt, char *text)
 
 static void parse_options(struct options *opt, int argc, char **argv)
 {
-    static const struct option names[] = {
-        {"address", required_argument, NULL, 'a'}, {"clients", required_argument, NULL, 'c'},
-        {"wave", required_argument, NULL, 'w'},    {"depth", required_argument, NULL, 'd'},
-        {"sources", required_argument, NULL, 's'}, {"milliseconds", required_argument, NULL, 't'},
-        {"window", required_argument, NULL, 'n'},  {"echo", no_argument, NULL, 'e'},
-        {"one-trip", no_argument, NULL, 'o'},      {NULL, 0, NULL, 0}};
+    static const struct option names[] = {{"address", required_argument, NULL, 'a'},
+                                          {"clients", required_argument, NULL, 'c'},
+                                          {"wave", required_argument, NULL, 'w'},
+                                          {"depth", required_argument, NULL, 'd'},
+                                          {"sources", required_argument, NULL, 's'},
+                                          {"milliseconds", required_argument, NULL, 't'},
+                                          {"window", required_argument, NULL, 'n'},
+                                          {"echo", no_argument, NULL, 'e'},
+                                          {"one-trip", no_argument, NULL, 'o'},
+                                          {"threads", required_argument, NULL, 'm'},
+                                          {NULL, 0, NULL, 0}};
     int c;
     while ((c = getopt_long(argc, argv, "", names, NULL)) != -1) {
         if (c == 'a')
@@ -88,6 +95,8 @@ static void parse_options(struct options *opt, int argc, char **argv)
             opt->depth = number(optarg, MAX_DEPTH);
         else if (c == 's')
             opt->sources = number(optarg, 254);
+        else if (c == 'm')
+            opt->threads = number(optarg, MAX_THREADS);
         else if (c == 't')
             opt->seconds = number(optarg, 1000000) / 1e3;
         else if (c == 'e')
@@ -107,7 +116,8 @@ static void parse_options(struct options *opt, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    struct options opt = {.clients = 1, .depth = 1, .window = 512, .sources = 1, .seconds = 1};
+    struct options opt = {
+        .clients = 1, .depth = 1, .window = 512, .sources = 1, .threads = 1, .seconds = 1};
     struct rlimit limit;
     if (argc < 2)
         usage();

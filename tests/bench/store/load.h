@@ -24,12 +24,14 @@ enum {
 };
 
 enum { HELLO_BYTES = 10, KEY_BYTES = 8, ADD_BYTES = 1 + 8 + KEY_BYTES + 8, MAX_DEPTH = 64 };
+enum { MAX_THREADS = 16 };
 
 struct options {
     struct sockaddr_storage address;
     socklen_t address_len;
     int echo;         /* the server sends back what it gets */
     int one_trip;     /* get: WAIT and GET leave together */
+    uint32_t threads; /* of a storm */
     uint32_t clients; /* in all; a wave's worth of them at a time */
     uint32_t wave;
     uint32_t depth;   /* requests on the way per client */
@@ -65,7 +67,7 @@ void receive_all(const struct client *c, void *ret, size_t len);
 /* One client on a blocking socket. */
 struct client connect_one(const struct options *opt);
 
-/* Requests; each returns its length. A key is 8 bytes: '/', the number in base 64, a letter. */
+/* requests.c; each returns its length. A key is 8 bytes: '/', the number in base 64, a letter. */
 size_t put_key(uint8_t *at, char kind, uint64_t number);
 size_t put_add(uint8_t *at, char kind, uint64_t number, uint64_t delta);
 size_t put_get(uint8_t *at, char kind, uint64_t number);

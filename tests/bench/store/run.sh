@@ -6,7 +6,8 @@ cd "$(dirname "$0")/../../.."
 . scripts/lib.sh
 
 programs() {
-    cmake --preset release && cmake --build --preset release --target rdzvd store_load store_echo
+    cmake --preset release &&
+        cmake --build --preset release --target rdzvd store_load store_get store_echo
 }
 
 if [ -z "${BUILD:-}" ]; then

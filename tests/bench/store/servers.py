@@ -41,6 +41,11 @@ class Server:
         stat = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text()
         return int(stat.rpartition(")")[2].split()[11]) / USER_TICKS
 
+    def cpu_seconds(self) -> float:
+        """CPU time of its threads so far, user and kernel, to the nanosecond."""
+        tasks = pathlib.Path(f"/proc/{self.process.pid}/task").iterdir()
+        return sum(int((t / "schedstat").read_text().split()[0]) for t in tasks) / 1e9
+
     def anonymous_bytes(self) -> int:
         """Its resident memory that no file stands behind: heap, stacks, written data."""
         for line in open(f"/proc/{self.process.pid}/smaps_rollup"):
