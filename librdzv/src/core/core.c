@@ -46,7 +46,7 @@ void rdzv__core_forget(struct rdzv__core *core)
 {
     assert(core->waiting == 0 && core->buffer_bytes == 0);
     rdzv__out_free_spare(core);
-    if (core->store.names == NULL)
+    if (rdzv__store_names(&core->store) == 0)
         return;
     rdzv__store_free(&core->store);
     if (core->journal.change == NULL)

@@ -10,8 +10,7 @@
 
 #include <string.h>
 
-enum { CHECK_READY = 0, CHECK_NOT_READY = 1, WAIT_CANCELED = 1, NUMBER_CHARS = 24 };
-enum { ALWAYS_FITS = 18 }; /* digits of a number that is surely below 2^63 */
+enum { CHECK_READY = 0, CHECK_NOT_READY = 1, WAIT_CANCELED = 1 };
 
 typedef int op_fn(struct rdzv__session *s, const uint8_t *body);
 
@@ -57,7 +56,7 @@ static int put(struct rdzv__core *core, struct rdzv__name *name, struct rdzv__fi
 static int finish(struct rdzv__core *core, struct rdzv__name *name, int why)
 {
     seal_record(core);
-    if (why == RDZV__WHY_OK && rdzv__name_has_key(name))
+    if (why == RDZV__WHY_OK && name->has_key)
         rdzv__wake_all(name);
     rdzv__store_settle(&core->store, name);
     return why;
@@ -93,7 +92,7 @@ static int run_compare_set(struct rdzv__session *s, const uint8_t *body)
     now.data = rdzv__name_value(name, &now.len);
     int same =
         now.len == expected.len && (now.len == 0 || memcmp(now.data, expected.data, now.len) == 0);
-    struct rdzv__field reply = rdzv__name_has_key(name) ? now : expected;
+    struct rdzv__field reply = name->has_key ? now : expected;
     int why = RDZV__WHY_OK;
     if (same) { /* an absent key compares as an empty value */
         why = put(core, name, desired);
@@ -124,61 +123,17 @@ static int run_get(struct rdzv__session *s, const uint8_t *body)
     return RDZV__WHY_OK;
 }
 
-static int is_space(uint8_t c)
-{
-    return c == ' ' || (c >= '\t' && c <= '\r');
-}
-
-int rdzv__parse_i64(const uint8_t *text, size_t len, int64_t *ret)
-{
-    size_t i = 0;
-    while (i < len && is_space(text[i]))
-        i++;
-    int negative = i < len && text[i] == '-';
-    if (i < len && (text[i] == '-' || text[i] == '+'))
-        i++;
-    uint64_t limit = (uint64_t)INT64_MAX + (negative ? 1 : 0);
-    uint64_t v = 0;
-    size_t first = i;
-    for (; i < len && text[i] >= '0' && text[i] <= '9'; i++) {
-        uint64_t digit = (uint64_t)(text[i] - '0');
-        if (i - first >= ALWAYS_FITS && v > (limit - digit) / 10)
-            return 0;
-        v = v * 10 + digit;
-    }
-    *ret = (int64_t)(negative ? 0 - v : v);
-    return i > first;
-}
-
-/* Decimal text of `v`, at the end of `text`: counters are the hot path, snprintf is slow. */
-static struct rdzv__field format_i64(int64_t v, uint8_t text[NUMBER_CHARS])
-{
-    uint64_t rest = v < 0 ? 0 - (uint64_t)v : (uint64_t)v;
-    size_t at = NUMBER_CHARS;
-    for (; rest >= 100; rest /= 100) {
-        text[--at] = (uint8_t)('0' + rest % 100 % 10);
-        text[--at] = (uint8_t)('0' + rest % 100 / 10);
-    }
-    do {
-        text[--at] = (uint8_t)('0' + rest % 10);
-        rest /= 10;
-    } while (rest > 0);
-    if (v < 0)
-        text[--at] = '-';
-    return (struct rdzv__field){text + at, NUMBER_CHARS - at};
-}
-
-/* Adds to the decimal counter of `name`; the sum wraps around like PyTorch's. */
+/* Adds to the counter of `name` and puts the sum into the open record. */
 static int add(struct rdzv__core *core, struct rdzv__name *name, uint64_t delta, int64_t *ret_sum)
 {
-    int64_t old = 0;
-    size_t len;
-    const uint8_t *text = rdzv__name_value(name, &len);
-    if (rdzv__name_has_key(name) && !rdzv__parse_i64(text, len, &old))
-        return RDZV__WHY_NOT_NUMBER;
-    *ret_sum = (int64_t)((uint64_t)old + delta);
-    uint8_t sum[NUMBER_CHARS];
-    return put(core, name, format_i64(*ret_sum, sum));
+    int changed;
+    int why = rdzv__store_add(&core->store, name, delta, ret_sum, &changed);
+    if (why == RDZV__WHY_OK && changed && core->journal.change != NULL) {
+        struct rdzv__field sum;
+        sum.data = rdzv__name_value(name, &sum.len);
+        record_change(core, RDZV__CHANGE_SET, name_field(name), sum);
+    }
+    return why;
 }
 
 static int run_add(struct rdzv__session *s, const uint8_t *body)
@@ -234,7 +189,7 @@ static int run_delete_key(struct rdzv__session *s, const uint8_t *body)
     struct rdzv__core *core = s->core;
     struct rdzv__field key = rdzv__take_string(&body);
     struct rdzv__name *name = rdzv__store_find(&core->store, key.data, key.len);
-    uint64_t removed = name != NULL && rdzv__name_has_key(name);
+    uint64_t removed = name != NULL && name->has_key;
     if (removed) {
         rdzv__store_remove(&core->store, name);
         record_change(core, RDZV__CHANGE_DELETE, key, (struct rdzv__field){NULL, 0});
@@ -329,7 +284,7 @@ static int run_queue_pop(struct rdzv__session *s, const uint8_t *body)
     struct rdzv__core *core = s->core;
     struct rdzv__field key = rdzv__take_string(&body);
     struct rdzv__name *name = rdzv__store_find(&core->store, key.data, key.len);
-    uint64_t len = name != NULL ? rdzv__name_queue_len(name) : 0;
+    uint64_t len = name != NULL ? name->items : 0;
     if (len > 0) {
         record_change(core, RDZV__CHANGE_POP, key, (struct rdzv__field){NULL, 0});
         seal_record(core);
@@ -351,7 +306,7 @@ static int run_queue_len(struct rdzv__session *s, const uint8_t *body)
     struct rdzv__field key = rdzv__take_string(&body);
     struct rdzv__name *name = rdzv__store_find(&s->core->store, key.data, key.len);
     rdzv__out_depend(s);
-    rdzv__out_u64(s, name != NULL ? rdzv__name_queue_len(name) : 0);
+    rdzv__out_u64(s, name != NULL ? name->items : 0);
     return RDZV__WHY_OK;
 }
 
@@ -363,7 +318,7 @@ static int run_list_keys(struct rdzv__session *s, const uint8_t *body)
     struct rdzv__name *name = rdzv__store_first(&s->core->store);
     for (; name != NULL && s->state != RDZV__SESSION_FAILED; name = rdzv__name_next(name)) {
         struct rdzv__field text = name_field(name);
-        if (rdzv__name_has_key(name))
+        if (name->has_key)
             rdzv__out_vec(s, text.data, text.len);
     }
     return RDZV__WHY_OK;

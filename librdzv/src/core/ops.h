@@ -8,8 +8,4 @@
  * opcode. Anything but RDZV__WHY_OK is a reason to end the connection. */
 int rdzv__op_run(struct rdzv__session *s, uint8_t op, const uint8_t *body);
 
-/* Decimal text to number as strtoll reads it: white space, sign, digits, anything. Returns 0 when
- * there is no digit or it does not fit. */
-int rdzv__parse_i64(const uint8_t *text, size_t len, int64_t *ret);
-
 #endif

@@ -134,10 +134,10 @@ static struct rdzv__marks *grow_marks(struct rdzv__session *s)
     return m;
 }
 
-void rdzv__out_depend(struct rdzv__session *s)
+void rdzv__out_mark(struct rdzv__session *s)
 {
     struct rdzv__core *core = s->core;
-    if (core->recorded == core->persisted || s->state == RDZV__SESSION_FAILED)
+    if (s->state == RDZV__SESSION_FAILED)
         return;
     struct rdzv__marks *m = s->marks;
     if (m != NULL && m->at[m->end - 1].record == core->recorded)
@@ -172,17 +172,25 @@ void rdzv__out_release(struct rdzv__session *s)
         clear_marks(s);
 }
 
-void rdzv__out_bytes(struct rdzv__session *s, const void *bytes, size_t len)
+/* Whether `len` more bytes may be appended; fails the session that has too much. */
+static inline int admit(struct rdzv__session *s, size_t len)
 {
-    const uint8_t *from = bytes;
     if (s->state == RDZV__SESSION_FAILED)
-        return;
+        return 0;
     uint64_t max = s->core->options.max_unread_bytes;
     if (rdzv__session_unsent(s) > max || len > max - rdzv__session_unsent(s)) {
         rdzv__session_fail(s, RDZV__WHY_UNREAD);
-        return;
+        return 0;
     }
     rdzv__session_ready(s);
+    return 1;
+}
+
+void rdzv__out_bytes(struct rdzv__session *s, const void *bytes, size_t len)
+{
+    const uint8_t *from = bytes;
+    if (!admit(s, len))
+        return;
     while (len > 0) {
         struct rdzv__block *b = s->tail;
         if (b == NULL || b->end == b->cap) {
@@ -207,8 +215,16 @@ void rdzv__out_u8(struct rdzv__session *s, uint8_t v)
     rdzv__out_bytes(s, &v, 1);
 }
 
+/* Most replies are one of these, and most find room. */
 void rdzv__out_u64(struct rdzv__session *s, uint64_t v)
 {
+    struct rdzv__block *b = s->tail;
+    if (b != NULL && b->cap - b->end >= sizeof v && admit(s, sizeof v)) {
+        bytes_put_u64(b->data + b->end, v);
+        b->end += (uint32_t)sizeof v;
+        s->out_made += sizeof v;
+        return;
+    }
     uint8_t wire[8];
     bytes_put_u64(wire, v);
     rdzv__out_bytes(s, wire, sizeof wire);

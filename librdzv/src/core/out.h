@@ -5,7 +5,12 @@
 #include "core/core.h"
 
 /* What follows depends on the store as it is now, so on the newest record. */
-void rdzv__out_depend(struct rdzv__session *s);
+void rdzv__out_mark(struct rdzv__session *s);
+static inline void rdzv__out_depend(struct rdzv__session *s)
+{
+    if (s->core->recorded != s->core->persisted)
+        rdzv__out_mark(s);
+}
 /* Appends reply bytes. Fails the session when memory or its patience is out. */
 void rdzv__out_bytes(struct rdzv__session *s, const void *bytes, size_t len);
 void rdzv__out_u8(struct rdzv__session *s, uint8_t v);

@@ -112,6 +112,21 @@ static int advance(struct rdzv__session *s, const uint8_t *at, size_t len, size_
     return rdzv__op_run(s, op, at + 1);
 }
 
+/* Runs the request at `at`, where none is pending; *ret_used is as in advance. */
+static int run_next(struct rdzv__session *s, const uint8_t *at, size_t len, size_t *ret_used)
+{
+    *ret_used =
+        s->dialect == RDZV__DIALECT_C ? rdzv__scan_short(&s->core->options.limits, at, len) : 0;
+    if (*ret_used > 0)
+        return rdzv__op_run(s, at[0], at + 1);
+    int why = advance(s, at, len, ret_used);
+    if (why == RDZV__WHY_OK && *ret_used == 0) {
+        *ret_used = len;
+        why = keep(s, at, len);
+    }
+    return why;
+}
+
 /* Takes as much as the pending request needs next, and no byte of the request after it. */
 static int feed_pending(struct rdzv__session *s, const uint8_t *bytes, size_t len, size_t *ret_used)
 {
@@ -137,16 +152,8 @@ size_t rdzv__session_feed(struct rdzv__session *s, const uint8_t *bytes, size_t 
         /* The client has stopped waiting when it sends anything else, be it CANCEL_WAIT. */
         rdzv__wait_drop(s);
         size_t part;
-        int why;
-        if (s->pending_len > 0) {
-            why = feed_pending(s, bytes + used, len - used, &part);
-        } else {
-            why = advance(s, bytes + used, len - used, &part);
-            if (why == RDZV__WHY_OK && part == 0) {
-                part = len - used;
-                why = keep(s, bytes + used, part);
-            }
-        }
+        int why = s->pending_len > 0 ? feed_pending(s, bytes + used, len - used, &part)
+                                     : run_next(s, bytes + used, len - used, &part);
         if (why != RDZV__WHY_OK) {
             refuse(s, why);
             return len;

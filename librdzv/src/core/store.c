@@ -6,6 +6,8 @@
  */
 #include "core/store.h"
 
+#include "core/decimal.h"
+
 #include <string.h>
 
 #define XXH_INLINE_ALL
@@ -18,7 +20,7 @@
 #define uthash_nonfatal_oom(name) st->why = st->why ? st->why : RDZV__WHY_NO_MEMORY
 #include <uthash.h>
 
-enum { MIN_VALUE_CAP = 24 }; /* a counter's text never has to move */
+enum { MIN_VALUE_CAP = RDZV__DECIMAL_BYTES }; /* a counter's text never has to move */
 
 struct item {
     struct item *next;
@@ -26,19 +28,27 @@ struct item {
     uint8_t data[];
 };
 
-struct rdzv__name {
+/* A value is text. One that ADD has made is kept as a number as well, and its text is written only
+ * when somebody asks for it. */
+struct entry {
+    struct rdzv__name name; /* first, so that a name is an entry */
     UT_hash_handle hh;
-    struct queue waiters;
     struct item *head; /* of the queue; tail is valid only when head is not NULL */
     struct item *tail;
-    uint64_t items;
     uint8_t *value;
     size_t value_len;
     size_t value_cap;
+    int64_t number;
     uint32_t text_len;
-    uint8_t has_key;
+    uint8_t counter;  /* `number` is the value */
+    uint8_t text_due; /* and `value` is an older one */
     uint8_t text[];
 };
+
+static struct entry *entry_of(struct rdzv__name *name)
+{
+    return (struct entry *)name;
+}
 
 static unsigned hash_name(const struct rdzv__store *st, const void *key, size_t len)
 {
@@ -54,8 +64,8 @@ void rdzv__store_init(struct rdzv__store *st, const rdzv_allocator *allocator, u
 
 void rdzv__store_free(struct rdzv__store *st)
 {
-    while (st->names != NULL) {
-        struct rdzv__name *name = st->names;
+    while (st->entries != NULL) {
+        struct rdzv__name *name = &st->entries->name;
         while (name->items > 0)
             rdzv__store_queue_pop(st, name);
         if (name->has_key)
@@ -88,165 +98,204 @@ void rdzv__store_release(struct rdzv__store *st, void *ptr, size_t size)
 
 uint64_t rdzv__store_names(const struct rdzv__store *st)
 {
-    return HASH_COUNT(st->names);
+    return HASH_COUNT(st->entries);
+}
+
+/* Finds the entry of a key; NULL when there is none. */
+static inline struct entry *find(struct rdzv__store *st, const uint8_t *key, size_t len,
+                                 unsigned hash)
+{
+    struct entry *e;
+    HASH_FIND_BYHASHVALUE(hh, st->entries, key, (unsigned)len, hash, e);
+    return e;
 }
 
 struct rdzv__name *rdzv__store_find(struct rdzv__store *st, const uint8_t *key, size_t len)
 {
-    struct rdzv__name *name;
-    HASH_FIND_BYHASHVALUE(hh, st->names, key, (unsigned)len, hash_name(st, key, len), name);
-    return name;
+    struct entry *e = find(st, key, len, hash_name(st, key, len));
+    return e != NULL ? &e->name : NULL;
 }
 
-struct rdzv__name *rdzv__store_name(struct rdzv__store *st, const uint8_t *key, size_t len)
+static struct rdzv__name *create(struct rdzv__store *st, const uint8_t *key, size_t len,
+                                 unsigned hash)
 {
-    unsigned hash = hash_name(st, key, len);
-    struct rdzv__name *name;
-    HASH_FIND_BYHASHVALUE(hh, st->names, key, (unsigned)len, hash, name);
-    if (name != NULL)
-        return name;
     if (rdzv__store_names(st) >= st->max_names) {
         st->why = RDZV__WHY_KEYS_FULL;
         return NULL;
     }
     st->why = RDZV__WHY_OK;
-    name = rdzv__store_alloc(st, sizeof *name + len);
-    if (name == NULL)
+    struct entry *e = rdzv__store_alloc(st, sizeof *e + len);
+    if (e == NULL)
         return NULL;
-    memset(name, 0, sizeof *name);
-    queue_init(&name->waiters);
-    name->text_len = (uint32_t)len;
-    memcpy(name->text, key, len);
-    HASH_ADD_KEYPTR_BYHASHVALUE(hh, st->names, name->text, (unsigned)len, hash, name);
+    memset(e, 0, sizeof *e);
+    queue_init(&e->name.waiters);
+    e->text_len = (uint32_t)len;
+    memcpy(e->text, key, len);
+    HASH_ADD_KEYPTR_BYHASHVALUE(hh, st->entries, e->text, (unsigned)len, hash, e);
     if (st->why != RDZV__WHY_OK) { /* the table could not grow and has let go of the name */
-        rdzv__store_release(st, name, sizeof *name + len);
+        rdzv__store_release(st, e, sizeof *e + len);
         return NULL;
     }
-    return name;
+    return &e->name;
 }
 
-void rdzv__store_settle(struct rdzv__store *st, struct rdzv__name *name)
+struct rdzv__name *rdzv__store_name(struct rdzv__store *st, const uint8_t *key, size_t len)
 {
-    if (name->has_key || name->items > 0 || !queue_empty(&name->waiters))
-        return;
-    HASH_DELETE(hh, st->names, name);
-    rdzv__store_release(st, name, sizeof *name + name->text_len);
+    unsigned hash = hash_name(st, key, len);
+    struct entry *e = find(st, key, len, hash);
+    return e != NULL ? &e->name : create(st, key, len, hash);
+}
+
+void rdzv__store_forget(struct rdzv__store *st, struct rdzv__name *name)
+{
+    struct entry *e = entry_of(name);
+    HASH_DELETE(hh, st->entries, e);
+    rdzv__store_release(st, e, sizeof *e + e->text_len);
 }
 
 struct rdzv__name *rdzv__store_first(struct rdzv__store *st)
 {
-    return st->names;
+    return st->entries != NULL ? &st->entries->name : NULL;
 }
 
 struct rdzv__name *rdzv__name_next(struct rdzv__name *name)
 {
-    return name->hh.next;
+    struct entry *next = entry_of(name)->hh.next;
+    return next != NULL ? &next->name : NULL;
 }
 
 const uint8_t *rdzv__name_text(const struct rdzv__name *name, size_t *ret_len)
 {
-    *ret_len = name->text_len;
-    return name->text;
+    const struct entry *e = (const struct entry *)name;
+    *ret_len = e->text_len;
+    return e->text;
 }
 
-struct queue *rdzv__name_waiters(struct rdzv__name *name)
+/* Writes the text of a counter. There is room: its first value was a text, too. */
+static void write_number(struct entry *e)
 {
-    return &name->waiters;
+    if (e->text_due)
+        e->value_len = rdzv__decimal_format(e->number, e->value);
+    e->text_due = 0;
 }
 
-int rdzv__name_has_key(const struct rdzv__name *name)
+const uint8_t *rdzv__name_value(struct rdzv__name *name, size_t *ret_len)
 {
-    return name->has_key;
-}
-
-int rdzv__name_ready(const struct rdzv__name *name)
-{
-    return name->has_key || name->items > 0;
-}
-
-const uint8_t *rdzv__name_value(const struct rdzv__name *name, size_t *ret_len)
-{
-    *ret_len = name->value_len;
-    return name->value;
-}
-
-uint64_t rdzv__name_queue_len(const struct rdzv__name *name)
-{
-    return name->items;
+    struct entry *e = entry_of(name);
+    write_number(e);
+    *ret_len = e->value_len;
+    return e->value;
 }
 
 /* Moves the value to a block of `cap` bytes, keeping its first `keep`. */
-static int move_value(struct rdzv__store *st, struct rdzv__name *name, size_t cap, size_t keep)
+static int move_value(struct rdzv__store *st, struct entry *e, size_t cap, size_t keep)
 {
     uint8_t *block = rdzv__store_alloc(st, cap);
     if (block == NULL)
         return st->why;
     if (keep > 0)
-        memcpy(block, name->value, keep);
-    rdzv__store_release(st, name->value, name->value_cap);
-    name->value = block;
-    name->value_cap = cap;
+        memcpy(block, e->value, keep);
+    rdzv__store_release(st, e->value, e->value_cap);
+    e->value = block;
+    e->value_cap = cap;
     return RDZV__WHY_OK;
 }
 
-static void mark_present(struct rdzv__store *st, struct rdzv__name *name)
+/* `value` has the text of a new value. */
+static void mark_text(struct rdzv__store *st, struct entry *e, size_t len)
 {
-    if (!name->has_key)
-        st->keys++;
-    name->has_key = 1;
+    st->keys += !e->name.has_key;
+    e->name.has_key = 1;
+    e->value_len = len;
+    e->counter = 0;
 }
 
 int rdzv__store_put(struct rdzv__store *st, struct rdzv__name *name, const uint8_t *value,
                     size_t len, int *ret_changed)
 {
+    struct entry *e = entry_of(name);
     *ret_changed = 0;
-    /* Counters of equal length mostly differ at their end. */
-    if (name->has_key && name->value_len == len &&
-        (len == 0 ||
-         (name->value[len - 1] == value[len - 1] && memcmp(name->value, value, len) == 0)))
+    write_number(e);
+    if (name->has_key && e->value_len == len && (len == 0 || memcmp(e->value, value, len) == 0))
         return RDZV__WHY_OK;
     size_t cap = len > MIN_VALUE_CAP ? len : MIN_VALUE_CAP;
     /* A much shorter value gives the long block back. */
-    if (cap > name->value_cap || cap < name->value_cap / 4) {
-        int why = move_value(st, name, cap, 0);
+    if (cap > e->value_cap || cap < e->value_cap / 4) {
+        int why = move_value(st, e, cap, 0);
         if (why != RDZV__WHY_OK)
             return why;
     }
     if (len > 0)
-        memcpy(name->value, value, len);
-    name->value_len = len;
-    mark_present(st, name);
+        memcpy(e->value, value, len);
+    mark_text(st, e, len);
     *ret_changed = 1;
     return RDZV__WHY_OK;
+}
+
+/* The first ADD to a text. */
+static int start_counter(struct rdzv__store *st, struct entry *e, uint64_t delta, int *ret_changed)
+{
+    int64_t old = 0;
+    if (e->name.has_key && !rdzv__decimal_parse(e->value, e->value_len, &old))
+        return RDZV__WHY_NOT_NUMBER;
+    int64_t sum = (int64_t)((uint64_t)old + delta);
+    uint8_t text[RDZV__DECIMAL_BYTES];
+    size_t len = rdzv__decimal_format(sum, text);
+    int why = rdzv__store_put(st, &e->name, text, len, ret_changed);
+    if (why == RDZV__WHY_OK) {
+        e->number = sum;
+        e->counter = 1;
+    }
+    return why;
+}
+
+int rdzv__store_add(struct rdzv__store *st, struct rdzv__name *name, uint64_t delta,
+                    int64_t *ret_sum, int *ret_changed)
+{
+    struct entry *e = entry_of(name);
+    int why = RDZV__WHY_OK;
+    if (e->counter) {
+        e->number = (int64_t)((uint64_t)e->number + delta);
+        e->text_due |= delta != 0;
+        *ret_changed = delta != 0;
+    } else {
+        why = start_counter(st, e, delta, ret_changed);
+    }
+    *ret_sum = e->number;
+    return why;
 }
 
 int rdzv__store_append(struct rdzv__store *st, struct rdzv__name *name, const uint8_t *value,
                        size_t len)
 {
-    if (len > st->max_bytes - name->value_len)
+    struct entry *e = entry_of(name);
+    write_number(e);
+    if (len > st->max_bytes - e->value_len)
         return RDZV__WHY_STORE_FULL;
-    size_t total = name->value_len + len;
-    if (total > name->value_cap) {
+    size_t total = e->value_len + len;
+    if (total > e->value_cap) {
         size_t roomy = total < MIN_VALUE_CAP / 2 ? MIN_VALUE_CAP : 2 * total;
-        int why = move_value(st, name, roomy, name->value_len);
+        int why = move_value(st, e, roomy, e->value_len);
         if (why != RDZV__WHY_OK)
-            why = move_value(st, name, total, name->value_len);
+            why = move_value(st, e, total, e->value_len);
         if (why != RDZV__WHY_OK)
             return why;
     }
     if (len > 0)
-        memcpy(name->value + name->value_len, value, len);
-    name->value_len = total;
-    mark_present(st, name);
+        memcpy(e->value + e->value_len, value, len);
+    mark_text(st, e, total);
     return RDZV__WHY_OK;
 }
 
 void rdzv__store_remove(struct rdzv__store *st, struct rdzv__name *name)
 {
-    rdzv__store_release(st, name->value, name->value_cap);
-    name->value = NULL;
-    name->value_len = 0;
-    name->value_cap = 0;
+    struct entry *e = entry_of(name);
+    rdzv__store_release(st, e->value, e->value_cap);
+    e->value = NULL;
+    e->value_len = 0;
+    e->value_cap = 0;
+    e->counter = 0;
+    e->text_due = 0;
     name->has_key = 0;
     st->keys--;
 }
@@ -254,6 +303,7 @@ void rdzv__store_remove(struct rdzv__store *st, struct rdzv__name *name)
 int rdzv__store_queue_push(struct rdzv__store *st, struct rdzv__name *name, const uint8_t *value,
                            size_t len)
 {
+    struct entry *e = entry_of(name);
     struct item *item = rdzv__store_alloc(st, sizeof *item + len);
     if (item == NULL)
         return st->why;
@@ -261,25 +311,27 @@ int rdzv__store_queue_push(struct rdzv__store *st, struct rdzv__name *name, cons
     item->len = len;
     if (len > 0)
         memcpy(item->data, value, len);
-    if (name->head == NULL)
-        name->head = item;
+    if (e->head == NULL)
+        e->head = item;
     else
-        name->tail->next = item;
-    name->tail = item;
+        e->tail->next = item;
+    e->tail = item;
     name->items++;
     return RDZV__WHY_OK;
 }
 
 const uint8_t *rdzv__name_queue_head(const struct rdzv__name *name, size_t *ret_len)
 {
-    *ret_len = name->head->len;
-    return name->head->data;
+    const struct item *head = ((const struct entry *)name)->head;
+    *ret_len = head->len;
+    return head->data;
 }
 
 void rdzv__store_queue_pop(struct rdzv__store *st, struct rdzv__name *name)
 {
-    struct item *item = name->head;
-    name->head = item->next;
+    struct entry *e = entry_of(name);
+    struct item *item = e->head;
+    e->head = item->next;
     name->items--;
     rdzv__store_release(st, item, sizeof *item + item->len);
 }

@@ -18,13 +18,24 @@ struct rdzv__store {
     uint64_t hash_seed;
     uint64_t max_bytes;
     uint64_t max_names;
-    uint64_t bytes;           /* allocated for the store now */
-    uint64_t keys;            /* names that have a key */
-    struct rdzv__name *names; /* hash table */
-    int why;                  /* why the last allocation failed */
+    uint64_t bytes;        /* allocated for the store now */
+    uint64_t keys;         /* names that have a key */
+    struct entry *entries; /* hash table */
+    int why;               /* why the last allocation failed */
 };
 
-struct rdzv__name; /* opaque but for the functions below; valid until the next settle */
+/* The part of a name that others may read; valid until the next settle. */
+struct rdzv__name {
+    struct queue waiters;
+    uint64_t items; /* in the queue */
+    uint8_t has_key;
+};
+
+/* Present for CHECK and WAIT: has a key or a queue that is not empty. */
+static inline int rdzv__name_ready(const struct rdzv__name *name)
+{
+    return name->has_key || name->items > 0;
+}
 
 /* Without room until max_bytes and max_names are set. */
 void rdzv__store_init(struct rdzv__store *st, const rdzv_allocator *allocator, uint64_t hash_seed);
@@ -41,25 +52,29 @@ uint64_t rdzv__store_names(const struct rdzv__store *st);
 struct rdzv__name *rdzv__store_find(struct rdzv__store *st, const uint8_t *key, size_t len);
 /* Finds or creates; NULL is a failure, see st->why. To be settled when done. */
 struct rdzv__name *rdzv__store_name(struct rdzv__store *st, const uint8_t *key, size_t len);
-/* Forgets a name that has no key, no queue and no waiter. */
-void rdzv__store_settle(struct rdzv__store *st, struct rdzv__name *name);
+/* Takes a name without key, queue and waiter out of the table. */
+void rdzv__store_forget(struct rdzv__store *st, struct rdzv__name *name);
+static inline void rdzv__store_settle(struct rdzv__store *st, struct rdzv__name *name)
+{
+    if (!rdzv__name_ready(name) && queue_empty(&name->waiters))
+        rdzv__store_forget(st, name);
+}
 
 /* In creation order, also names without a key. NULL at the end. */
 struct rdzv__name *rdzv__store_first(struct rdzv__store *st);
 struct rdzv__name *rdzv__name_next(struct rdzv__name *name);
 
 const uint8_t *rdzv__name_text(const struct rdzv__name *name, size_t *ret_len);
-struct queue *rdzv__name_waiters(struct rdzv__name *name);
-int rdzv__name_has_key(const struct rdzv__name *name);
-/* Present for CHECK and WAIT: has a key or a queue that is not empty. */
-int rdzv__name_ready(const struct rdzv__name *name);
 /* Of a name without a key: empty. Borrowed until the name changes. */
-const uint8_t *rdzv__name_value(const struct rdzv__name *name, size_t *ret_len);
-uint64_t rdzv__name_queue_len(const struct rdzv__name *name);
+const uint8_t *rdzv__name_value(struct rdzv__name *name, size_t *ret_len);
 
 /* *ret_changed = 0 when the name had exactly this value. */
 int rdzv__store_put(struct rdzv__store *st, struct rdzv__name *name, const uint8_t *value,
                     size_t len, int *ret_changed);
+/* Adds to the decimal number that the value is; a name without a key counts from 0. The sum wraps
+ * around like PyTorch's. RDZV__WHY_NOT_NUMBER when the value is none. */
+int rdzv__store_add(struct rdzv__store *st, struct rdzv__name *name, uint64_t delta,
+                    int64_t *ret_sum, int *ret_changed);
 int rdzv__store_append(struct rdzv__store *st, struct rdzv__name *name, const uint8_t *value,
                        size_t len);
 void rdzv__store_remove(struct rdzv__store *st, struct rdzv__name *name);

@@ -49,7 +49,7 @@ static void free_wait(struct rdzv__session *s)
 
 static void hang(struct rdzv__wait *w, struct rdzv__name *name)
 {
-    struct queue *list = rdzv__name_waiters(name);
+    struct queue *list = &name->waiters;
     /* A link of this very wait can only be the newest of the list. */
     if (!queue_empty(list) && QUEUE_ENTRY(list->prev, struct link, in_name)->wait == w)
         return;
@@ -107,11 +107,9 @@ int rdzv__wait_name(struct rdzv__session *s, struct rdzv__name *name)
     return RDZV__WHY_OK;
 }
 
-void rdzv__wait_drop(struct rdzv__session *s)
+void rdzv__wait_end(struct rdzv__session *s)
 {
     struct rdzv__wait *w = s->wait;
-    if (w == NULL)
-        return;
     for (uint64_t i = 0; i < w->used; i++) {
         struct link *link = &w->link[i];
         if (link->name == NULL)
@@ -136,14 +134,7 @@ static void count_off(struct link *link)
 
 void rdzv__wake_longest(struct rdzv__name *name)
 {
-    struct queue *list = rdzv__name_waiters(name);
+    struct queue *list = &name->waiters;
     if (!queue_empty(list))
         count_off(QUEUE_ENTRY(list->next, struct link, in_name));
-}
-
-void rdzv__wake_all(struct rdzv__name *name)
-{
-    struct queue *list = rdzv__name_waiters(name);
-    while (!queue_empty(list))
-        rdzv__wake_longest(name);
 }

@@ -152,6 +152,23 @@ static int scan_field(struct rdzv__scan *scan, char kind, const struct rdzv__wir
     return RDZV__WHY_OK;
 }
 
+size_t rdzv__scan_short(const struct rdzv__wire_limits *limits, const uint8_t *bytes, size_t len)
+{
+    enum { HEAD = 1 + 8 };
+    /* Bytes after the key, and one, so that 0 is "not one of these". */
+    static const uint8_t tails[RDZV__OP_COUNT] = {
+        [RDZV__OP_GET] = 1,       [RDZV__OP_ADD] = 9,       [RDZV__OP_DELETE_KEY] = 1,
+        [RDZV__OP_QUEUE_POP] = 1, [RDZV__OP_QUEUE_LEN] = 1, [RDZV__OP_BARRIER] = 9,
+    };
+    if (len < HEAD || bytes[0] >= RDZV__OP_COUNT || tails[bytes[0]] == 0)
+        return 0;
+    uint64_t key_len = bytes_get_u64(bytes + 1);
+    if (key_len > limits->max_key_bytes)
+        return 0;
+    uint64_t whole = HEAD - 1 + key_len + tails[bytes[0]];
+    return whole <= len && whole <= limits->max_request_bytes ? (size_t)whole : 0;
+}
+
 int rdzv__scan(struct rdzv__scan *scan, uint8_t *dialect, const struct rdzv__wire_limits *limits,
                const uint8_t *bytes, size_t len)
 {

@@ -68,6 +68,10 @@ struct rdzv__scan {
 int rdzv__scan(struct rdzv__scan *scan, uint8_t *dialect, const struct rdzv__wire_limits *limits,
                const uint8_t *bytes, size_t len);
 
+/* The length of the request at `bytes` when it is one of dialect C's short ones (a key and at most
+ * a number), has come in whole and keeps the limits; 0 = rdzv__scan has to look. */
+size_t rdzv__scan_short(const struct rdzv__wire_limits *limits, const uint8_t *bytes, size_t len);
+
 /* Walks the fields of a complete request. */
 struct rdzv__field {
     const uint8_t *data;

@@ -1,7 +1,7 @@
 /*
  * test_requests.c: what each request answers and does, on the core, for several connections.
  */
-#include "core/ops.h"
+#include "core/decimal.h"
 #include "peers.h"
 #include "runner.h"
 
@@ -137,7 +137,7 @@ START_TEST(add_reads_like_strtoll)
     }
     static const uint8_t inside[] = {'1', '2', '\0', ' ', '3', '4'};
     int64_t n;
-    ck_assert(rdzv__parse_i64(inside, sizeof inside, &n));
+    ck_assert(rdzv__decimal_parse(inside, sizeof inside, &n));
     ck_assert_int_eq(n, 12);
 }
 END_TEST
@@ -157,6 +157,44 @@ START_TEST(add_counts)
     ASK(0, "bsi", RDZV__OP_ADD, "n", -1LL);
     TOLD(0, "i", (long long)INT64_MAX);
     expect_value("n", "9223372036854775807");
+}
+END_TEST
+
+/* The server keeps counters as numbers; nobody may see a difference. */
+START_TEST(a_counter_is_text_to_everybody)
+{
+    ASK(0, "bsi", RDZV__OP_ADD, "n", 9LL);
+    TOLD(0, "i", 9LL);
+    ASK(0, "bsi", RDZV__OP_ADD, "n", 1LL);
+    TOLD(0, "i", 10LL);
+    ASK(0, "bsss", RDZV__OP_COMPARE_SET, "n", "10", "11");
+    TOLD(0, "s", "11");
+    ASK(0, "bsi", RDZV__OP_ADD, "n", 89LL);
+    TOLD(0, "i", 100LL);
+    ASK(0, "bss", RDZV__OP_APPEND, "n", "5");
+    ASK(0, "bsi", RDZV__OP_ADD, "n", 0LL);
+    TOLD(0, "i", 1005LL);
+    ASK(0, "bsi", RDZV__OP_ADD, "n", -6LL);
+    TOLD(0, "i", 999LL);
+    ASK(0, "bis", RDZV__OP_MULTI_GET, 1LL, "n");
+    TOLD(0, "s", "999");
+    ASK(0, "bss", RDZV__OP_SET, "n", "007");
+    expect_value("n", "007");
+    ASK(0, "bsi", RDZV__OP_ADD, "n", 0LL);
+    TOLD(0, "i", 7LL);
+    expect_value("n", "7");
+    ASK(0, "bsi", RDZV__OP_ADD, "n", 5LL);
+    TOLD(0, "i", 12LL);
+    ASK(0, "bs", RDZV__OP_DELETE_KEY, "n");
+    TOLD(0, "i", 1LL);
+    ASK(0, "bsss", RDZV__OP_COMPARE_SET, "n", "12", "x");
+    TOLD(0, "s", "12");
+    ASK(0, "bsi", RDZV__OP_ADD, "n", 3LL);
+    TOLD(0, "i", 3LL);
+    ASK(0, "bsi", RDZV__OP_ADD, "n", 1LL);
+    TOLD(0, "i", 4LL);
+    ASK(0, "bss", RDZV__OP_SET, "n", "3");
+    expect_value("n", "3");
 }
 END_TEST
 
@@ -492,6 +530,7 @@ Suite *suite(void)
     tcase_add_test(t, compare_set_wakes_when_the_key_exists);
     tcase_add_test(t, add_reads_like_strtoll);
     tcase_add_test(t, add_counts);
+    tcase_add_test(t, a_counter_is_text_to_everybody);
     tcase_add_test(t, check);
     tcase_add_test(t, wait_is_answered_when_all_are_there);
     tcase_add_test(t, wait_for_a_key_twice);

@@ -244,6 +244,40 @@ START_TEST(numbers_at_the_limit_pass)
 }
 END_TEST
 
+/* Random requests and every cut of them, lengths at and over the limits included: what the short
+ * scan says, the other one says as well, and the short ones are never missed. */
+START_TEST(the_short_scan_agrees)
+{
+    uint32_t random = 2463534242u;
+    uint64_t taken = 0;
+    for (int i = 0; i < 200000; i++) {
+        uint8_t bytes[96];
+        for (size_t k = 0; k < sizeof bytes; k++) {
+            random = random * 1664525u + 1013904223u;
+            bytes[k] = (uint8_t)(random >> 24);
+        }
+        bytes[0] %= RDZV__OP_COUNT + 2;
+        memset(bytes + 2, 0, 7);
+        bytes[1] %= 80; /* max_key_bytes is 64 */
+        size_t len = bytes[95] % 95 + 1u;
+        size_t n = rdzv__scan_short(&limits, bytes, len);
+        struct rdzv__scan scan = {0};
+        uint8_t dialect = RDZV__DIALECT_C;
+        int why = rdzv__scan(&scan, &dialect, &limits, bytes, len);
+        int op = bytes[0];
+        int is_short = op == RDZV__OP_GET || op == RDZV__OP_ADD || op == RDZV__OP_DELETE_KEY ||
+                       op == RDZV__OP_QUEUE_POP || op == RDZV__OP_QUEUE_LEN ||
+                       op == RDZV__OP_BARRIER;
+        if (is_short && why == RDZV__WHY_OK && scan.need == 0)
+            ck_assert_uint_eq(n, scan.pos);
+        else
+            ck_assert_uint_eq(n, 0);
+        taken += n > 0;
+    }
+    ck_assert_uint_gt(taken, 10000);
+}
+END_TEST
+
 Suite *suite(void)
 {
     Suite *s = suite_create("scan");
@@ -254,6 +288,7 @@ Suite *suite(void)
     tcase_add_test(t, a_and_b_are_told_apart_by_what_only_one_has);
     tcase_add_test(t, announced_numbers_over_the_limit_are_refused);
     tcase_add_test(t, numbers_at_the_limit_pass);
+    tcase_add_test(t, the_short_scan_agrees);
     suite_add_tcase(s, t);
     return s;
 }
