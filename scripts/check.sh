@@ -83,6 +83,7 @@ if [ "$mode" = full ]; then
     c_suite release
     c_suite minimal
     step "dev: slow tests" ctest_run slow slow || failed=1
+    command -v afl-clang-fast >/dev/null && { built afl || true; }
     built fuzz && { step "fuzz: run" fuzz_run || failed=1; }
 fi
 

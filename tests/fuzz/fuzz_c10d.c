@@ -12,8 +12,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* First byte. */
-enum { COMPARE = 1, NO_JOURNAL = 2, PERSIST_AT_ONCE = 4, SMALL_STORE = 8, PATIENT = 16 };
+/* First byte. TIGHT: other jobs of the server leave little room, so limits follow what is used. */
+enum {
+    COMPARE = 1,
+    NO_JOURNAL = 2,
+    PERSIST_AT_ONCE = 4,
+    SMALL_STORE = 8,
+    PATIENT = 16,
+    TIGHT = 32
+};
 
 /* Control byte; the two lowest bits are the client. */
 enum { EVENT_SHIFT = 2, EVENT_MASK = 7, END = 0x20, FAULT = 0x40, PERSIST = 0x80 };
@@ -73,8 +80,9 @@ static const rdzv_allocator allocator = {fuzz_alloc, fuzz_free, NULL};
 static void on_change(void *ctx, uint64_t record, const struct rdzv__change *change)
 {
     const struct play *play = ctx;
-    REQUIRE(record == play->core.recorded && play->core.record_open);
-    REQUIRE(change->key.data != NULL);
+    REQUIRE(record == play->core.recorded);
+    REQUIRE(change->kind == RDZV__CHANGE_FORGET || play->core.record_open);
+    REQUIRE(change->kind == RDZV__CHANGE_FORGET || change->key.data != NULL);
 }
 
 static void on_sealed(void *ctx, uint64_t record)
@@ -164,7 +172,8 @@ static void settle(struct play *play, size_t max)
         struct client *c = &play->clients[i];
         REQUIRE(c->blocked || rdzv__session_output(&c->session, &span, 1) == 0);
     }
-    REQUIRE(play->core.store.bytes <= play->core.options.max_store_bytes);
+    REQUIRE(play->core.store.bytes <= play->core.store.max_bytes);
+    REQUIRE(rdzv__core_used(&play->core).keys <= play->core.store.max_names);
     REQUIRE(play->core.waiting <= CLIENTS);
 }
 
@@ -182,11 +191,22 @@ static void feed(struct play *play, struct client *c, const uint8_t *data, size_
     }
 }
 
+static void tighten(struct rdzv__core *core)
+{
+    struct rdzv__room room = rdzv__core_used(core);
+    room.store_bytes += 600;
+    room.keys += 2;
+    room.buffer_bytes += 600;
+    rdzv__core_limit(core, &room);
+}
+
 static void run_record(struct play *play, uint8_t control, const uint8_t *data, size_t len)
 {
     struct client *c = &play->clients[control % CLIENTS];
     struct rdzv__core *core = &play->core;
     int event = control >> EVENT_SHIFT & EVENT_MASK;
+    if ((play->plan & TIGHT) != 0)
+        tighten(core);
     if ((control & FAULT) != 0) {
         fail_in = (play->plan & COMPARE) != 0 ? 0 : event;
         event = 0;
@@ -215,9 +235,11 @@ static void stop(struct play *play)
     settle(play, SIZE_MAX);
     for (int i = 0; i < CLIENTS; i++)
         rdzv__session_close(&play->clients[i].session);
-    REQUIRE(play->core.waiting == 0 && play->core.buffer_bytes == 0);
+    rdzv__core_forget(&play->core);
+    struct rdzv__room used = rdzv__core_used(&play->core);
+    REQUIRE(used.store_bytes == 0 && used.keys == 0 && used.buffer_bytes == 0);
+    REQUIRE(play->core.waiting == 0 && play->core.store.keys == 0);
     rdzv__core_free(&play->core);
-    REQUIRE(play->core.store.bytes == 0 && play->core.store.keys == 0);
     REQUIRE(live == 0);
 }
 
