@@ -40,23 +40,47 @@ static int parse_number(const char *text, uint64_t max, uint64_t *ret)
 /* The parsers of values: `ret` is the field of struct args that the flag names. */
 typedef int parse_fn(struct args *a, void *ret, const char *text);
 
-static int parse_listen(struct args *a, void *ret, const char *text)
+/* ADDR:PORT; `host` has room for `size` bytes. */
+static int parse_address(const char *text, char *host, size_t size, uint16_t *ret_port)
 {
     const char *colon = strrchr(text, ':');
     uint64_t port;
-    (void)ret;
     if (colon == NULL || colon == text || !parse_number(colon + 1, UINT16_MAX, &port))
         return 0;
     size_t len = (size_t)(colon - text);
-    if (len >= sizeof a->host)
+    if (len >= size)
         return 0;
     /* Without brackets, "::1:80" could mean either. */
     if (memchr(text, ':', len) != NULL && (text[0] != '[' || text[len - 1] != ']'))
         return 0;
-    memcpy(a->host, text, len);
-    a->host[len] = '\0';
+    memcpy(host, text, len);
+    host[len] = '\0';
+    *ret_port = (uint16_t)port;
+    return 1;
+}
+
+static int parse_listen(struct args *a, void *ret, const char *text)
+{
+    (void)ret;
     a->server.host = a->host;
-    a->server.port = (uint16_t)port;
+    return parse_address(text, a->host, sizeof a->host, &a->server.port);
+}
+
+/* RUN_ID=ADDR:PORT; no address has an =, a run id may. */
+static int parse_job(struct args *a, void *ret, const char *text)
+{
+    const char *equal = strrchr(text, '=');
+    size_t len = equal != NULL ? (size_t)(equal - text) : 0;
+    struct job_args job = {.port = 0};
+    (void)ret;
+    if (len == 0 || len >= sizeof job.run_id ||
+        !parse_address(equal + 1, job.host, sizeof job.host, &job.port))
+        return 0;
+    for (size_t i = 0; i < len; i++)
+        if (text[i] < ' ' || text[i] > '~')
+            return 0;
+    memcpy(job.run_id, text, len);
+    a->job[a->jobs++] = job;
     return 1;
 }
 
@@ -82,6 +106,12 @@ static int parse_seconds(struct args *a, void *ret, const char *text)
     uint32_t ms = (uint32_t)(seconds * 1000);
     memcpy(ret, &ms, sizeof ms);
     return 1;
+}
+
+static int parse_forget(struct args *a, void *ret, const char *text)
+{
+    a->each_job.forget_after_ms = 0;
+    return parse_seconds(a, ret, text) && parse_seconds(a, &a->each_job.forget_after_ms, text);
 }
 
 static int parse_count(struct args *a, void *ret, const char *text)
@@ -118,7 +148,10 @@ static int parse_size(struct args *a, void *ret, const char *text)
 #define WANTS_COUNT "a whole number, 1 to 1000000000"
 #define WANTS_SIZE                                                                                 \
     "a size such as 65536 or 512M (K, M, G: 1024, 1024^2, 1024^3 bytes), 1 to 1048576G"
+#define WANTS_ADDRESS "ADDR:PORT, IPv6 in brackets, port 0 to 65535"
+#define WANTS_JOB "RUN_ID=ADDR:PORT, 1 to 255 printable ASCII characters and an address as --listen"
 #define SERVER(field) offsetof(struct args, server.field)
+#define EACH_JOB(field) offsetof(struct args, each_job.field)
 
 static const struct flag {
     const char *name;
@@ -126,16 +159,23 @@ static const struct flag {
     size_t at; /* in struct args, for those that need no more than a place */
     const char *wants;
 } flags[] = {
-    {"listen", parse_listen, 0, "ADDR:PORT, IPv6 in brackets, port 0 to 65535"},
+    {"listen", parse_listen, 0, WANTS_ADDRESS},
+    {"job", parse_job, 0, WANTS_JOB},
+    {"forget-after", parse_forget, SERVER(forget_after_ms), WANTS_SECONDS},
     {"log-level", parse_level, 0, "error, warn, info, debug or trace"},
     {"drain-timeout", parse_seconds, offsetof(struct args, drain_ms), WANTS_SECONDS},
     {"max-connections", parse_count, SERVER(max_connections), WANTS_COUNT},
+    {"max-keys", parse_count, SERVER(max_keys), WANTS_COUNT},
     {"max-store-bytes", parse_size, SERVER(max_store_bytes), WANTS_SIZE},
     {"max-buffer-bytes", parse_size, SERVER(max_buffer_bytes), WANTS_SIZE},
     {"max-unread-bytes", parse_size, SERVER(max_unread_bytes), WANTS_SIZE},
     {"max-request-bytes", parse_size, SERVER(max_request_bytes), WANTS_SIZE},
     {"max-value-bytes", parse_size, SERVER(max_value_bytes), WANTS_SIZE},
     {"request-timeout", parse_seconds, SERVER(request_timeout_ms), WANTS_SECONDS},
+    {"job-max-connections", parse_count, EACH_JOB(max_connections), WANTS_COUNT},
+    {"job-max-keys", parse_count, EACH_JOB(max_keys), WANTS_COUNT},
+    {"job-max-store-bytes", parse_size, EACH_JOB(max_store_bytes), WANTS_SIZE},
+    {"job-max-buffer-bytes", parse_size, EACH_JOB(max_buffer_bytes), WANTS_SIZE},
 };
 
 enum { FLAGS = sizeof flags / sizeof flags[0], FIRST_FLAG = 256 /* beyond getopt's letters */ };
@@ -171,7 +211,13 @@ int args_parse(struct args *a, int argc, char **argv)
         options[i + 2] = (struct option){flags[i].name, required_argument, NULL, FIRST_FLAG + i};
     *a = (struct args){.log_level = RDZV_LOG_INFO, .drain_ms = 10000};
     rdzv_server_options_init(&a->server, sizeof a->server);
+    rdzv_job_options_init(&a->each_job, sizeof a->each_job);
     parse_listen(a, NULL, DEFAULT_LISTEN);
+    a->job = calloc((size_t)argc + 1, sizeof *a->job); /* there cannot be more of them */
+    if (a->job == NULL) {
+        fputs("rdzvd: out of memory\n", stderr);
+        return EXIT_OTHER;
+    }
     int c;
     while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         if (c == 'h') {
@@ -192,4 +238,9 @@ int args_parse(struct args *a, int argc, char **argv)
         return -1;
     fprintf(stderr, "rdzvd: unknown argument \"%s\"; see rdzvd --help\n", argv[optind]);
     return EXIT_USAGE;
+}
+
+void args_free(struct args *a)
+{
+    free(a->job);
 }

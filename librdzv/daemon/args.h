@@ -16,16 +16,27 @@ enum {
     EXIT_OTHER = 4   /* memory, descriptors, a failing system call */
 };
 
+struct job_args {
+    char run_id[RDZV_RUN_ID_BYTES + 1];
+    char host[80];
+    uint16_t port;
+    rdzv_job *handle; /* NULL until it is open; ends with the server */
+};
+
 struct args {
     char host[80];
     rdzv_server_options server; /* its `host` is the one above, so args stay where they are */
-    int log_level;              /* RDZV_LOG_* */
+    rdzv_job_options each_job;  /* what is common to all */
+    struct job_args *job;
+    size_t jobs;
+    int log_level; /* RDZV_LOG_* */
     int32_t drain_ms;
 };
 
 /* Fills a. Returns -1 to go on, else the exit code: it has printed what was asked for or what is
  * wrong. */
 int args_parse(struct args *a, int argc, char **argv);
+void args_free(struct args *a);
 
 /* Name of a log level, as in --log-level. */
 const char *args_level_name(int level);

@@ -9,7 +9,7 @@ void help_print(void)
 {
     fputs(
         "usage: rdzvd [--listen ADDR:PORT] [--log-level LEVEL] [--drain-timeout SECONDS]\n"
-        "             [LIMIT ...]\n"
+        "             [--job RUN_ID=ADDR:PORT ...] [--forget-after SECONDS] [LIMIT ...]\n"
         "\n"
         "Serves a c10d store: unmodified PyTorch processes use it as their TCPStore.\n"
         "\n"
@@ -18,6 +18,12 @@ void help_print(void)
         "                             (default " DEFAULT_LISTEN ")\n"
         "  --log-level LEVEL          error, warn, info, debug or trace (default info)\n"
         "  --drain-timeout SECONDS    how long a SIGTERM waits for clients to leave (default 10)\n"
+        "  --job RUN_ID=ADDR:PORT     one more port, for one job: its clients see only its keys;\n"
+        "                             may be given many times\n"
+        "  --forget-after SECONDS     forget all keys of a port when its last client has been "
+        "gone\n"
+        "                             for so long, so that a run id can be used again; 0 = never\n"
+        "                             (default 0)\n"
         "  --help, --version\n"
         "\n"
         "Limits. Whoever goes beyond one is closed, and the log says which: --max-value-bytes is\n"
@@ -25,6 +31,7 @@ void help_print(void)
         "or 1024^3 bytes).\n"
         "\n"
         "  --max-connections N        clients at once (default 1048576); each is a descriptor\n"
+        "  --max-keys N               names of keys, queues and waits (default 1073741824)\n"
         "  --max-store-bytes SIZE     keys, values, queues and waits (default 4G)\n"
         "  --max-buffer-bytes SIZE    unfinished requests and unread answers of all clients\n"
         "                             (default 4G)\n"
@@ -34,7 +41,13 @@ void help_print(void)
         "  --request-timeout SECONDS  for a request that has begun to come in whole; 0 = no limit\n"
         "                             (default 60)\n"
         "\n"
+        "  --job-max-connections N, --job-max-keys N, --job-max-store-bytes SIZE,\n"
+        "  --job-max-buffer-bytes SIZE\n"
+        "                             the share of each --job of what the four limits above let\n"
+        "                             all ports have together (default all of it)\n"
+        "\n"
         "When it serves, it prints one line on standard output: rdzvd ready on ADDR:PORT\n"
+        "and one for each job: rdzvd job RUN_ID on ADDR:PORT\n"
         "SIGTERM, SIGINT, SIGHUP: no new clients, ends when the last one has left or the time\n"
         "is over; a second signal ends it at once. There is no authentication: whoever reaches\n"
         "the port can read and write every key.\n"
@@ -47,8 +60,10 @@ void help_print(void)
         "  rdzvd --listen '[::1]:0' --log-level warn\n"
         "  rdzvd --listen 10.0.0.5:29400 --drain-timeout 60\n"
         "  rdzvd --listen 10.0.0.5:29400 --max-connections 20000 --max-store-bytes 512M\n"
+        "  rdzvd --job llama=10.0.0.5:29401 --job bert=10.0.0.5:29402 --forget-after 30\n"
         "  torchrun --nnodes=1:2 --rdzv-backend=c10d --rdzv-conf=is_host=false \\\n"
         "           --rdzv-endpoint=127.0.0.1:29400 --rdzv-id=my-job-1 train.py\n"
-        "(a new --rdzv-id for each job; rdzvd(8) has the settings for quick recovery)\n",
+        "(without --forget-after, a new --rdzv-id for each job; rdzvd(8) has the settings for "
+        "quick recovery)\n",
         stdout);
 }

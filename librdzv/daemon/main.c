@@ -65,15 +65,17 @@ static void raise_descriptor_limit(struct daemon *d)
         say(d, RDZV_LOG_WARN, "cannot raise the limit of open files: %s", strerror(errno));
 }
 
-static int explain_open(struct daemon *d, int code, const rdzv_error *err)
+/* Why `flag` could not be done, and what to do; returns the exit code. */
+static int explain_open(struct daemon *d, int code, const rdzv_error *err, const char *flag,
+                        unsigned port)
 {
-    say(d, RDZV_LOG_ERROR, "cannot start: %s", err->text);
+    say(d, RDZV_LOG_ERROR, "cannot start: %s: %s", flag, err->text);
     switch (code) {
     case RDZV_EADDRINUSE:
         say(d, RDZV_LOG_ERROR,
             "another process listens there; to see which one: ss -ltnp 'sport = :%u'; end it, or "
-            "choose another port with --listen",
-            (unsigned)d->args.server.port);
+            "choose another port with %s",
+            port, flag);
         return EXIT_LISTEN;
     case RDZV_EADDRNOTAVAIL:
         say(d, RDZV_LOG_ERROR, "to see this machine's addresses: ip -brief address");
@@ -82,16 +84,21 @@ static int explain_open(struct daemon *d, int code, const rdzv_error *err)
         say(d, RDZV_LOG_ERROR, "ports below 1024 need privileges; choose a higher one");
         return EXIT_LISTEN;
     case RDZV_EINVAL:
+    case RDZV_EBUSY: /* a run id given twice */
         return EXIT_USAGE;
     default:
         return EXIT_OTHER;
     }
 }
 
-static int is_loopback(const char *address)
+static void warn_beyond_loopback(struct daemon *d, const char *address)
 {
-    return strncmp(address, "127.", 4) == 0 || strncmp(address, "[::1]", 5) == 0 ||
-           strncmp(address, "[::ffff:127.", 12) == 0;
+    if (strncmp(address, "127.", 4) != 0 && strncmp(address, "[::1]", 5) != 0 &&
+        strncmp(address, "[::ffff:127.", 12) != 0)
+        say(d, RDZV_LOG_WARN,
+            "%s is reachable from other machines and the protocol has no authentication: keep it "
+            "on a trusted network",
+            address);
 }
 
 /* Limits that do not go together would be found out by a client, late. */
@@ -167,42 +174,72 @@ static int open_signals(void)
     return signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
+/* Says on standard output where it serves. Every job is open by then, so who has read the first
+ * line may rely on the others. Returns 0 when nobody can read that. */
+static int print_ready(struct daemon *d, const rdzv_server *s)
+{
+    printf("rdzvd ready on %s\n", rdzv_server_address(s, NULL));
+    for (size_t i = 0; i < d->args.jobs; i++) {
+        const struct job_args *job = &d->args.job[i];
+        printf("rdzvd job %s on %s\n", job->run_id, rdzv_job_address(job->handle, NULL));
+    }
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return 1;
+    say(d, RDZV_LOG_ERROR, "cannot write the ready line: %s", strerror(errno));
+    return 0;
+}
+
+/* Opens the jobs, serves, and returns the exit code. */
+static int run(struct daemon *d, rdzv_server *s, int signals)
+{
+    warn_beyond_loopback(d, rdzv_server_address(s, NULL));
+    for (size_t i = 0; i < d->args.jobs; i++) {
+        struct job_args *job = &d->args.job[i];
+        rdzv_job_options opt = d->args.each_job;
+        rdzv_error err;
+        opt.run_id = job->run_id;
+        opt.host = job->host;
+        opt.port = job->port;
+        int code = rdzv_server_open_job(s, &job->handle, &opt, &err);
+        rdzv_server_dispatch(s); /* its log lines come before ours */
+        if (code != RDZV_OK)
+            return explain_open(d, code, &err, "--job", job->port);
+        warn_beyond_loopback(d, rdzv_job_address(job->handle, NULL));
+    }
+    return print_ready(d, s) ? serve(d, s, signals) : EXIT_OTHER;
+}
+
+static int open_and_run(struct daemon *d, int signals)
+{
+    rdzv_server *s;
+    rdzv_error err;
+    d->args.server.log = log_line;
+    d->args.server.log_ctx = d;
+    int code = rdzv_server_open(&s, &d->args.server, &err);
+    if (code != RDZV_OK)
+        return explain_open(d, code, &err, "--listen", d->args.server.port);
+    code = run(d, s, signals);
+    rdzv_server_close(s, NULL, NULL);
+    return code;
+}
+
 int main(int argc, char **argv)
 {
     guard_standard_descriptors();
     struct daemon d = {.drained = 0};
     d.colour = isatty(STDERR_FILENO) && getenv("NO_COLOR") == NULL;
     int code = args_parse(&d.args, argc, argv);
-    if (code >= 0)
-        return code;
-    int signals = open_signals();
-    if (signals < 0) {
+    int signals = code < 0 ? open_signals() : -1;
+    if (code < 0 && signals < 0) {
         say(&d, RDZV_LOG_ERROR, "signalfd: %s", strerror(errno));
-        return EXIT_OTHER;
-    }
-    raise_descriptor_limit(&d);
-    check_limits(&d);
-
-    d.args.server.log = log_line;
-    d.args.server.log_ctx = &d;
-    rdzv_server *s = NULL;
-    rdzv_error err;
-    code = rdzv_server_open(&s, &d.args.server, &err);
-    if (code != RDZV_OK)
-        return explain_open(&d, code, &err);
-    const char *address = rdzv_server_address(s, NULL);
-    if (!is_loopback(address))
-        say(&d, RDZV_LOG_WARN,
-            "%s is reachable from other machines and the protocol has no authentication: keep it "
-            "on a trusted network",
-            address);
-    if (printf("rdzvd ready on %s\n", address) < 0 || fflush(stdout) != 0) {
-        say(&d, RDZV_LOG_ERROR, "cannot write the ready line: %s", strerror(errno));
         code = EXIT_OTHER;
-    } else {
-        code = serve(&d, s, signals);
     }
-    rdzv_server_close(s, NULL, NULL);
-    close(signals);
+    if (code < 0) {
+        raise_descriptor_limit(&d);
+        check_limits(&d);
+        code = open_and_run(&d, signals);
+        close(signals);
+    }
+    args_free(&d.args);
     return code;
 }
