@@ -21,7 +21,7 @@ int rdzv__options_read(void *ret, size_t known, const void *opt, size_t least, c
     size_t size = 0;
     if (opt != NULL)
         memcpy(&size, opt, sizeof size);
-    if (size < least)
+    if (opt == NULL || size < least)
         return rdzv__fail(err, RDZV_EINVAL, 0, "%s options: call rdzv_%s_options_init first", what,
                           what);
     for (size_t i = known; i < size; i++)

@@ -65,6 +65,7 @@ struct rdzv__room rdzv__core_used(const struct rdzv__core *core)
 
 void rdzv__core_limit(struct rdzv__core *core, const struct rdzv__room *max)
 {
+    assert(max->store_bytes >= core->store.bytes && max->keys >= rdzv__store_names(&core->store));
     core->store.max_bytes = max->store_bytes;
     core->store.max_names = max->keys;
     core->options.max_buffer_bytes = max->buffer_bytes;
