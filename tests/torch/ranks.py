@@ -1,4 +1,5 @@
 """What the child processes of the tests do; here, so that they need not import a test module."""
+import gc
 import os
 import traceback
 from datetime import timedelta
@@ -44,6 +45,59 @@ def collectives(rank, world):
             seen["new_group"] = x.item()
     dist.barrier()
     return seen
+
+
+def our_store(rank, world, port, prefix, results):
+    """One rank of a gloo group on rallypoint.torch.Store, which nobody else refers to."""
+    import rallypoint.torch
+
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    limit = timedelta(seconds=30)
+    try:
+        store = rallypoint.torch.Store("127.0.0.1", port, limit)
+        if prefix:
+            store = dist.PrefixStore("job", store)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=limit)
+        del store
+        gc.collect()
+        seen = collectives(rank, world)
+        objects = [{"from": rank, "bytes": b"\0"}]
+        dist.broadcast_object_list(objects, src=1)
+        seen["objects"] = objects
+        gathered = [None] * world
+        dist.all_gather_object(gathered, rank)
+        seen["gathered"] = gathered
+        dist.monitored_barrier(timeout=limit)
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1, bias=False))
+        model(torch.full((1, 2), float(rank))).sum().backward()
+        seen["gradient"] = model.module.weight.grad.flatten().tolist()
+        dist.destroy_process_group()
+        again = dist.PrefixStore("again", rallypoint.torch.Store("127.0.0.1", port, limit))
+        dist.init_process_group("gloo", store=again, rank=rank, world_size=world, timeout=limit)
+        dist.barrier()
+        dist.destroy_process_group()
+        results.put((rank, seen))
+    except Exception:
+        results.put((rank, traceback.format_exc()))
+
+
+def either_store(rank, world, port, ours, results):
+    """A rank of a group whose other one may have the other client."""
+    import rallypoint.torch
+
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    limit = timedelta(seconds=30)
+    try:
+        store = rallypoint.torch.Store("127.0.0.1", port, limit) if ours else client(port)
+        dist.init_process_group("gloo", store=dist.PrefixStore("job", store), rank=rank,
+                                world_size=world, timeout=limit)
+        x = torch.tensor([float(rank + 1)])
+        dist.all_reduce(x)
+        dist.barrier()
+        dist.destroy_process_group()
+        results.put((rank, x.item()))
+    except Exception:
+        results.put((rank, traceback.format_exc()))
 
 
 def gloo(rank, world, port, how, results):

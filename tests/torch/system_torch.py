@@ -1,8 +1,9 @@
 """The battery for the distribution's own torch, whichever that is; needs nothing but torch.
 
-    system_torch.py version | store PORT | gloo PORT | mixed PORT
+    system_torch.py version | store PORT | gloo PORT | mixed PORT | ours PORT | ours-gloo PORT
 
-A plain script: the system's Python may have no pytest. It ends with status 0 and one JSON line
+The last two take rallypoint.torch.Store for the client. A plain script: the system's Python may
+have no pytest. It ends with status 0 and one JSON line
 that says which torch ran and which methods were exercised; a failed assertion is a traceback.
 """
 import datetime
@@ -23,6 +24,9 @@ def seconds(s):
 
 
 def client(port, timeout=10):
+    if OURS:
+        import rallypoint.torch
+        return rallypoint.torch.Store("127.0.0.1", port, seconds(timeout))
     return dist.TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False,
                          timeout=seconds(timeout))
 
@@ -140,7 +144,11 @@ def gloo_rank(rank, world):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(PORT), RANK=str(rank),
                       WORLD_SIZE=str(world), GLOO_SOCKET_IFNAME="lo",
                       TORCHELASTIC_USE_AGENT_STORE="True", TORCHELASTIC_RESTART_COUNT="0")
-    dist.init_process_group("gloo", timeout=seconds(30))
+    if OURS:
+        dist.init_process_group("gloo", store=client(PORT), rank=rank, world_size=world,
+                                timeout=seconds(30))
+    else:
+        dist.init_process_group("gloo", timeout=seconds(30))
     x = torch.tensor([float(rank + 1)])
     dist.all_reduce(x)
     assert x.item() == world * (world + 1) / 2
@@ -153,6 +161,10 @@ def gloo_rank(rank, world):
         x = torch.tensor([float(rank)])
         dist.all_reduce(x, group=group)
         assert x.item() == 2
+    objects = [rank]
+    dist.broadcast_object_list(objects, src=1)
+    assert objects == [1]
+    dist.monitored_barrier(timeout=seconds(30))
     dist.barrier()
     dist.destroy_process_group()
 
@@ -176,6 +188,29 @@ def gloo(world=4):
     DONE.append("init_process_group")
 
 
+def ours():
+    """The same battery, and what this torch's own client may have no method for."""
+    store_battery()
+    s = client(PORT)
+    s.append("list", "a")
+    s.append("list", b"\xff")
+    assert s.get("list") == b"a\xff"
+    s.queue_push("queue", "e")
+    assert s.queue_len("queue") == 1 and s.queue_pop("queue") == b"e"
+    assert "empty" in raises(s.queue_pop, "queue", False)
+    assert s.check(["list"]) and "list" in s.list_keys()
+    s.barrier("barrier", 1)
+    waiting = threading.Thread(target=dist.PrefixStore("p", s).get, args=("later",))
+    waiting.start()
+    time.sleep(0.3)
+    s.set("p/later", "v")
+    waiting.join(10)
+    assert not waiting.is_alive()
+    s.close()
+    assert "closed" in raises(s.get, "list")
+    DONE.append("ours")
+
+
 def mixed():
     """The other side of test_two_generations_share_one_store."""
     s = client(PORT)
@@ -189,6 +224,8 @@ def mixed():
 
 if __name__ == "__main__":
     PORT = int(sys.argv[2]) if len(sys.argv) > 2 else None
-    {"version": methods, "store": store_battery, "gloo": gloo, "mixed": mixed}[sys.argv[1]]()
+    OURS = sys.argv[1].startswith("ours")
+    {"version": methods, "store": store_battery, "gloo": gloo, "mixed": mixed, "ours": ours,
+     "ours-gloo": gloo}[sys.argv[1]]()
     left = [m for m in methods() if m not in DONE]
     print(json.dumps({"torch": torch.__version__, "done": DONE, "left": left}), flush=True)

@@ -1,7 +1,7 @@
 """Rallypoint: checkpoints and rendezvous for distributed training.
 
-`rallypoint.ckpt` saves and restores nested dicts of tensors, `rallypoint.rdzv` hosts a store.
-Neither torch nor numpy is needed to import them.
+`rallypoint.ckpt` saves and restores nested dicts of tensors, `rallypoint.rdzv` is a store and a
+client of one; neither torch nor numpy is needed to import them. `rallypoint.torch` needs torch.
 """
 
 from __future__ import annotations
@@ -67,6 +67,6 @@ __all__ = [
 
 
 def __getattr__(name: str):
-    if name in ("ckpt", "rdzv"):
+    if name in ("ckpt", "rdzv", "torch"):  # `import *` must not bring the last one: see __all__
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

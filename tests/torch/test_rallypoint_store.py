@@ -1,0 +1,393 @@
+"""rallypoint.torch.Store: under process groups and threads, interrupted, lost, and at its end."""
+import copy
+import gc
+import os
+import pickle
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from datetime import timedelta
+
+import pytest
+
+import servers
+
+dist = pytest.importorskip("torch.distributed", reason="torch is not installed for this Python")
+import rallypoint.torch  # noqa: E402  (it needs torch)
+import ranks  # noqa: E402
+from rallypoint import rdzv  # noqa: E402
+
+WORLD = 4
+SHORT = timedelta(milliseconds=300)
+
+
+@pytest.fixture
+def local():
+    """A server in this process, which counts its connections."""
+    with rdzv.Server() as server:
+        yield server
+
+
+@pytest.fixture
+def store(local):
+    with rallypoint.torch.Store("127.0.0.1", local.port, 20) as store:
+        yield store
+
+
+def eventually(condition, timeout=5):
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("prefix", [False, True], ids=["bare", "prefix"])
+def test_a_process_group_of_four(server, processes, prefix):
+    results = processes.Queue()
+    children = [processes.Process(target=ranks.our_store,
+                                  args=(rank, WORLD, server.port, prefix, results))
+                for rank in range(WORLD)]
+    for child in children:
+        child.start()
+    seen = {}
+    try:
+        while len(seen) < WORLD:
+            rank, outcome = results.get(timeout=90)
+            assert isinstance(outcome, dict), f"rank {rank}: {outcome}"
+            seen[rank] = outcome
+        for child in children:
+            child.join(20)
+    except queue.Empty:
+        pytest.fail(f"only ranks {sorted(seen)} came to an end")
+    finally:
+        for child in children:
+            if child.is_alive():
+                child.kill()
+            child.join()
+    for rank in range(WORLD):
+        assert seen[rank] == {
+            "all_reduce": [10.0] * 4,
+            "broadcast": [2.0] * 2,
+            "all_gather": [0.0, 1.0, 2.0, 3.0],
+            "new_group": 2.0 if rank in (0, 2) else 4.0,
+            "objects": [{"from": 1, "bytes": b"\0"}],
+            "gathered": [0, 1, 2, 3],
+            "gradient": [1.5, 1.5],
+        }
+    assert [child.exitcode for child in children] == [0] * WORLD
+
+
+def test_our_store_and_torchs_own_in_one_group(server, processes):
+    """Half of the ranks use each client: the keys are the same ones."""
+    results = processes.Queue()
+    children = [processes.Process(target=ranks.either_store,
+                                  args=(rank, 2, server.port, rank == 1, results))
+                for rank in range(2)]
+    for child in children:
+        child.start()
+    try:
+        assert sorted(results.get(timeout=60) for _ in children) == [(0, 3.0), (1, 3.0)]
+    finally:
+        for child in children:
+            child.join(20)
+            child.kill()
+
+
+def test_the_store_is_one_of_torchs(store):
+    assert isinstance(store, dist.Store)
+    assert store.timeout == timedelta(seconds=20)
+    with rallypoint.torch.Store(store.host, store.port) as other:
+        assert other.timeout == dist.Store().timeout == timedelta(seconds=300)
+
+
+def test_bytes_and_text_are_both_taken(store):
+    store.set(b"k", "text")
+    assert store.get("k") == store.get(b"k") == b"text"
+    assert store.compare_set("k", b"text", b"\xff") == b"\xff"
+    store.multi_set([b"a", "b"], ["1", b"\xfe"])
+    assert store.multi_get(["a", b"b"]) == [b"1", b"\xfe"]
+    with pytest.raises(TypeError):
+        store.set("k", 1)
+    with pytest.raises(TypeError):
+        store.wait("k")
+    with pytest.raises(dist.DistStoreError, match="2 keys and 1 values"):
+        store.multi_set(["a", "b"], ["1"])
+
+
+def test_what_cpp_clones_lives(local):
+    """C++ holds the only reference to these objects, and calls them."""
+    prefix = dist.PrefixStore("p", rallypoint.torch.Store("127.0.0.1", local.port, 10))
+    clone = prefix.clone()
+    gc.collect()
+    clone.set("k", "v")
+    assert prefix.get("k") == b"v"
+    clone.set_timeout(SHORT)
+    assert clone.timeout == SHORT and prefix.timeout == timedelta(seconds=10)
+    assert local.stats().connections == 1
+
+
+# -- threads -----------------------------------------------------------------------------------
+
+
+def test_one_connection_serves_one_thread(local, store):
+    threading.Timer(0.2, rdzv.Store(local.address).set, ("late", "v")).start()
+    assert store.get("late") == b"v"
+    store.set("k", "v")
+    store.wait(["k", "late"])
+    with pytest.raises(dist.DistStoreError):
+        store.wait(["never"], SHORT)
+    assert store.clone().get("k") == b"v"
+    assert local.stats().accepted == 2  # one of them set "late"
+
+
+@pytest.mark.parametrize("prefix, call, release", [
+    (False, lambda s: s.get("k"), lambda s: s.set("k", "v")),
+    (False, lambda s: s.wait(["k"]), lambda s: s.add("k", 1)),
+    (False, lambda s: s.multi_get(["k", "other"]), lambda s: s.set("k", "v")),
+    (False, lambda s: s.queue_pop("k"), lambda s: s.queue_push("k", "v")),
+    (False, lambda s: s.barrier("k", 2), lambda s: s.barrier("k", 2)),
+    (True, lambda s: s.get("k"), lambda s: s.set("k", "v")),
+    (True, lambda s: s.barrier("k", 2), lambda s: s.barrier("k", 2)),
+], ids=["get", "wait", "multi_get", "queue_pop", "barrier", "prefix get", "prefix barrier"])
+def test_a_thread_that_waits_holds_up_no_other(store, background, prefix, call, release):
+    used = dist.PrefixStore("p", store) if prefix else store
+    waiter = background(call, used)
+    time.sleep(0.25)
+    begun = time.monotonic()
+    used.set("other", "1")
+    assert used.get("other") == b"1" and used.add("n", 1) == 1
+    assert time.monotonic() - begun < 5 and waiter.running()
+    release(used)
+    waiter.result(timeout=5)
+
+
+def test_many_threads_wait_on_one_store(local, store, background):
+    for turn in range(3):  # the connections of one turn serve the next
+        waiters = [background(store.get, f"{turn}/{number}") for number in range(20)]
+        eventually(lambda: local.stats().waiting == 20)
+        for number in range(20):
+            store.set(f"{turn}/{number}", str(number))
+        assert [waiter.result(timeout=5) for waiter in waiters] == \
+            [str(number).encode() for number in range(20)]
+    assert local.stats().connections <= 22
+
+
+def test_a_thread_reads_what_it_wrote(store, background):
+    """Also while waits of other threads take connections away and bring them back."""
+    stop = threading.Event()
+
+    def wait_often():
+        while not stop.is_set():
+            try:
+                store.wait(["never"], timedelta(milliseconds=2))
+            except dist.DistStoreError:
+                pass
+
+    waiters = [background(wait_often) for _ in range(3)]
+    try:
+        for number in range(500):
+            store.set("k", str(number))
+            assert store.get("k") == str(number).encode()
+            store.queue_push("q", str(number))
+            assert store.queue_len("q") == number + 1
+    finally:
+        stop.set()
+    for waiter in waiters:
+        waiter.result()
+
+
+def test_close_does_not_wait_for_a_waiting_thread(local, background):
+    store = rallypoint.torch.Store("127.0.0.1", local.port, 20)
+    waiter = background(store.get, "k")
+    eventually(lambda: local.stats().waiting == 1)
+    begun = time.monotonic()
+    store.close()
+    assert time.monotonic() - begun < 2
+    with rdzv.Store(local.address) as other:
+        other.set("k", "v")
+        other.flush()
+    assert waiter.result(timeout=3) == b"v"
+    eventually(lambda: local.stats().connections == 0)
+
+
+# -- deadlines, loss ---------------------------------------------------------------------------
+
+
+def test_a_stopped_server_holds_up_no_deadline(rdzvd):
+    store = rallypoint.torch.Store("127.0.0.1", rdzvd.port, 20)
+    store.set("k", "v")  # nothing says that it has arrived
+    os.kill(rdzvd.popen.pid, signal.SIGSTOP)
+    try:
+        for call in (lambda: store.wait(["k"], SHORT), lambda: store.barrier("b", 2, SHORT)):
+            begun = time.monotonic()
+            with pytest.raises(dist.DistStoreError, match="timeout after 300ms"):
+                call()
+            assert time.monotonic() - begun < 3
+    finally:
+        os.kill(rdzvd.popen.pid, signal.SIGCONT)
+    store.wait(["k"])
+    assert store.get("k") == b"v"
+    store.close()
+
+
+@pytest.mark.parametrize("call", ["get", "prefix", "init_process_group"])
+def test_a_killed_server_is_an_error_of_all_calls(background, tmp_path, call):
+    if not servers.rdzvd_path():
+        pytest.skip("no rdzvd: set RDZVD to its path, or build it (build/*/librdzv/rdzvd)")
+    server = servers.Rdzvd(tmp_path / "log")
+    store = rallypoint.torch.Store("127.0.0.1", server.port, 60)
+    prefix = dist.PrefixStore("p", store)
+    waiter = background({
+        "get": lambda: store.get("k"), "prefix": lambda: prefix.get("k"),
+        "init_process_group": lambda: dist.init_process_group("gloo", store=prefix, rank=0,
+                                                              world_size=2)}[call])
+    time.sleep(0.5)
+    assert waiter.running()
+    server.popen.kill()
+    server.popen.wait()
+    server.popen.stdout.close()
+    with pytest.raises(dist.DistNetworkError, match=f"127.0.0.1:{server.port}"):
+        waiter.result(timeout=5)
+    for late in (lambda: store.get("k"), lambda: store.set("k", "v"), lambda: prefix.add("n", 1),
+                 lambda: store.clone().check(["k"])):
+        begun = time.monotonic()
+        with pytest.raises(dist.DistNetworkError):
+            late()
+        assert time.monotonic() - begun < 1
+    store.close()
+
+
+def test_no_server_and_no_store():
+    with socket.socket() as mute:
+        mute.bind(("127.0.0.1", 0))
+        port = mute.getsockname()[1]
+        with pytest.raises(dist.DistNetworkError, match="refused"):
+            rallypoint.torch.Store("127.0.0.1", port, 60, connect_timeout=0.4)
+        mute.listen()
+        with pytest.raises(dist.DistNetworkError, match="not a c10d store"):
+            rallypoint.torch.Store("127.0.0.1", port, timedelta(seconds=60), connect_timeout=0.5)
+    with pytest.raises(ValueError, match="address"):
+        rallypoint.torch.Store("127.0.0.1", 65536)
+
+
+# -- interrupts --------------------------------------------------------------------------------
+
+INTERRUPTED = """
+import os, signal, sys, time
+import torch.distributed as dist
+import rallypoint.torch
+signal.signal(signal.SIGINT, signal.default_int_handler)
+os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+store = rallypoint.torch.Store("127.0.0.1", int(sys.argv[1]), 60)
+prefix = dist.PrefixStore("p", store)
+calls = {
+    "get": lambda: store.get("k"),
+    "prefix": lambda: prefix.get("k"),
+    "group": lambda: dist.init_process_group("gloo", store=prefix, rank=0, world_size=2),
+}
+print("ready", flush=True)
+try:
+    calls[sys.argv[2]]()
+except KeyboardInterrupt:
+    print("interrupted", store.add("n", 1), flush=True)
+"""
+
+
+@pytest.mark.parametrize("call", ["get", "prefix", "group"])
+def test_an_interrupt_ends_a_wait(local, call):
+    child = subprocess.Popen([sys.executable, "-c", INTERRUPTED, str(local.port), call],
+                             stdout=subprocess.PIPE,
+                             env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))
+    try:
+        assert servers.read_line(child.stdout, timeout=60) == "ready\n"
+        eventually(lambda: local.stats().waiting == 1, timeout=10)
+        child.send_signal(signal.SIGINT)
+        assert servers.read_line(child.stdout, timeout=10) == "interrupted 1\n"
+        assert child.wait(timeout=60) == 0
+    finally:
+        child.kill()
+        child.wait()
+        child.stdout.close()
+
+
+# -- the end -----------------------------------------------------------------------------------
+
+
+def test_close(local):
+    store = rallypoint.torch.Store("127.0.0.1", local.port, 10)
+    prefix = dist.PrefixStore("p", store)
+    clone, other = store.clone(), store.clone()
+    clone.close()
+    with pytest.raises(dist.DistStoreError, match="closed"):
+        clone.get("k")
+    store.set("k", "v")
+    assert other.get("k") == b"v"
+    assert repr(store) == f"<rallypoint.torch.Store at 127.0.0.1:{local.port}>"
+    store.close()
+    store.close()
+    for closed in (store, prefix, other):
+        with pytest.raises(dist.DistStoreError, match="closed"):
+            closed.get("k")
+    with pytest.raises(dist.DistStoreError, match="closed"):
+        store.clone()
+    assert repr(store) == f"<rallypoint.torch.Store at 127.0.0.1:{local.port}, closed>"
+    eventually(lambda: local.stats().connections == 0)
+
+
+@pytest.mark.parametrize("copied", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_a_store_is_not_copied(store, copied):
+    with pytest.raises(TypeError, match="make one in each process"):
+        copied(store)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_child_after_fork(store, background):
+    """Even of a process whose other thread is in the middle of a call."""
+    store.set("k", "v")
+    waiter = background(store.get, "later")
+    time.sleep(0.2)
+    child = os.fork()
+    if child == 0:
+        try:
+            store.get("k")
+        except dist.DistStoreError as error:
+            store.close()
+            os._exit(0 if "its child" in str(error) else 2)
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    store.set("later", "v")
+    assert waiter.result() == b"v" and store.get("k") == b"v"
+
+
+LEFT_OPEN = """
+import sys, threading, time
+import torch.distributed as dist
+import rallypoint.torch
+store = rallypoint.torch.Store("127.0.0.1", int(sys.argv[1]), 60)
+prefix = dist.PrefixStore("p", store)
+clone = prefix.clone()
+threading.Thread(target=prefix.get, args=("never",), daemon=True).start()
+time.sleep(0.3)
+clone.set("k", "v")
+print(prefix.get("k").decode())
+"""
+
+
+def test_a_process_may_end_with_open_stores(local):
+    done = subprocess.run([sys.executable, "-c", LEFT_OPEN, str(local.port)], text=True,
+                          capture_output=True, timeout=60,
+                          env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "v\n", "")
+
+
+def test_importing_the_package_does_not_import_torch():
+    script = ("import sys, rallypoint, rallypoint.rdzv; assert 'torch' not in sys.modules; "
+              "from rallypoint import *; assert 'torch' not in globals(); "
+              "import torch; assert hasattr(torch, 'Tensor'); print(rallypoint.torch.Store)")
+    done = subprocess.run([sys.executable, "-c", script], text=True, capture_output=True,
+                          timeout=60, env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))
+    assert done.stdout == "<class 'rallypoint.torch.Store'>\n", done.stderr
