@@ -274,10 +274,12 @@ int rdzv__store_append(struct rdzv__store *st, struct rdzv__name *name, const ui
         return RDZV__WHY_STORE_FULL;
     size_t total = e->value_len + len;
     if (total > e->value_cap) {
-        size_t roomy = total < MIN_VALUE_CAP / 2 ? MIN_VALUE_CAP : 2 * total;
+        /* Never less than a counter's text takes, which it may become. */
+        size_t tight = total > MIN_VALUE_CAP ? total : MIN_VALUE_CAP;
+        size_t roomy = 2 * total > tight ? 2 * total : tight;
         int why = move_value(st, e, roomy, e->value_len);
         if (why != RDZV__WHY_OK)
-            why = move_value(st, e, total, e->value_len);
+            why = move_value(st, e, tight, e->value_len);
         if (why != RDZV__WHY_OK)
             return why;
     }
