@@ -326,6 +326,8 @@ START_TEST(a_job_is_full_of_half_requests)
         ck_assert_uint_le(JOB_STAT(small, buffer_bytes), (2 << 20) + CLIENTS * 65536);
     }
     net_expect_log(s, &server_log, "of all clients are max_buffer_bytes (of this job)");
+    for (int i = 0; i < 10000 && JOB_STAT(small, refused) == 0; i++)
+        usleep(1000);
     ck_assert_uint_gt(JOB_STAT(small, refused), 0);
     ck_assert_uint_eq(JOB_STAT(large, refused), 0);
     for (int i = 0; i < CLIENTS; i++) { /* the other half of the other job's */
@@ -427,6 +429,7 @@ START_TEST(each_full_job_has_its_own_line)
 END_TEST
 
 /* Leaves a key and a queue behind. */
+enum { VISIT_REQUESTS = 5 };
 static void visit(uint16_t port)
 {
     int fd = jobs_greet(port);
@@ -449,6 +452,8 @@ START_TEST(keys_are_forgotten_when_nobody_comes_back)
         visit(jobs_port(short_lived));
         visit(net_port(s));
         visit(jobs_port(kept));
+        uint64_t requests = (uint64_t)round * (VISIT_REQUESTS + 4) + VISIT_REQUESTS;
+        JOB_EXPECT_STAT(short_lived, requests, requests); /* it knows of the visit */
         JOB_EXPECT_STAT(short_lived, store_bytes, 0);
         NET_EXPECT_STAT(s, keys, 1);
         int fd = jobs_greet(jobs_port(short_lived)); /* the next run, on the same port */
@@ -511,6 +516,7 @@ START_TEST(a_probe_of_the_port_does_not_stop_the_clock)
     opt.forget_after_ms = 300;
     rdzv_job *job = jobs_open(s, "job", &opt);
     visit(jobs_port(job));
+    JOB_EXPECT_STAT(job, requests, VISIT_REQUESTS);
     for (int i = 0; i < 200 && JOB_STAT(job, keys) > 0; i++) { /* at least one per 300 ms */
         close(net_connect(jobs_port(job)));
         usleep(20000);
