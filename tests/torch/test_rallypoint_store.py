@@ -4,6 +4,7 @@ import gc
 import os
 import pickle
 import queue
+import re
 import signal
 import socket
 import subprocess
@@ -95,6 +96,19 @@ def test_our_store_and_torchs_own_in_one_group(server, processes):
         for child in children:
             child.join(20)
             child.kill()
+
+
+def test_barriers_of_both_clients(server, background):
+    """They meet, but for those that torch makes of other calls: see docs/python.md."""
+    theirs = ranks.client(server.port, timeout=10)
+    with rallypoint.torch.Store("127.0.0.1", server.port, 10) as ours:
+        waiter = background(theirs.barrier, "b", 2)
+        ours.barrier("b", 2)
+        waiter.result(timeout=5)
+        waiter = background(dist.PrefixStore("p", theirs).barrier, "b", 2, SHORT)
+        for call in (lambda: dist.PrefixStore("p", ours).barrier("b", 2, SHORT), waiter.result):
+            with pytest.raises(dist.DistStoreError, match="timeout"):
+                call()
 
 
 def test_the_store_is_one_of_torchs(store):
@@ -382,6 +396,18 @@ def test_a_process_may_end_with_open_stores(local):
                           capture_output=True, timeout=60,
                           env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))
     assert (done.returncode, done.stdout, done.stderr) == (0, "v\n", "")
+
+
+def test_the_code_of_the_page(local):
+    page = (servers.SOURCE / "docs" / "python.md").read_text()
+    (code,) = (block for block in re.findall(r"```python\n(.*?)```", page, flags=re.S)
+               if "rallypoint.torch" in block)
+    code = code.replace('"192.0.2.10", 29400', f'"127.0.0.1", {local.port}')
+    exec(code, {"torch": __import__("torch.distributed"), "rank": 0, "world_size": 1})
+    dist.barrier()
+    dist.destroy_process_group()
+    with rdzv.Store(local.address) as other:
+        assert any(b"cpu//" in key for key in other.list_keys())
 
 
 def test_importing_the_package_does_not_import_torch():
