@@ -409,6 +409,29 @@ START_TEST(half_requests_of_all_jobs_are_bounded_together)
 }
 END_TEST
 
+START_TEST(a_request_that_expires_gives_its_room_to_others)
+{
+    enum { HALF = 900000 };
+    rdzv_server_options opt = net_options();
+    opt.max_buffer_bytes = 2 << 20;
+    opt.request_timeout_ms = 300;
+    struct three t = open_three(&opt);
+    send_half(t.fd[1], HALF);
+    while (!jobs_heard(t.fd[1], 5)) /* its time ends while another job is served */
+        jobs_set(t.fd[2], "k", 10);
+    net_read_all(t.fd[1], &got);
+    net_expect_log(t.s, &server_log, "job \"run-a\": closed client");
+    JOB_EXPECT_STAT(t.a, refused, 1);
+    JOB_EXPECT_STAT(t.a, buffer_bytes, 0);
+    wire_add(&w, "bs", RDZV__OP_SET, "k");
+    wire_fill(&w, 'v', HALF);
+    wire_add(&w, "b", RDZV__OP_GETNUMKEYS);
+    jobs_ask(t.fd[2], &w, &got, 8);
+    wire_expect(&got, "i", 1LL);
+    close_three(&t);
+}
+END_TEST
+
 START_TEST(each_full_job_has_its_own_line)
 {
     rdzv_server *s = net_open(NULL, &server_log);
@@ -548,6 +571,7 @@ Suite *suite(void)
     tcase_add_test(t, a_job_is_full_of_half_requests);
     tcase_add_test(t, the_servers_limits_are_of_all_jobs);
     tcase_add_test(t, half_requests_of_all_jobs_are_bounded_together);
+    tcase_add_test(t, a_request_that_expires_gives_its_room_to_others);
     tcase_add_test(t, each_full_job_has_its_own_line);
     tcase_add_test(t, keys_are_forgotten_when_nobody_comes_back);
     tcase_add_test(t, a_client_that_comes_back_stops_the_clock);
