@@ -11,7 +11,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -378,6 +378,54 @@ START_TEST(memory_runs_out)
 }
 END_TEST
 
+static atomic_long live; /* blocks */
+
+static void *count_alloc(void *ctx, size_t len, size_t align)
+{
+    void *p = NULL;
+    (void)ctx;
+    if (posix_memalign(&p, align, len) != 0)
+        return NULL;
+    atomic_fetch_add(&live, 1);
+    return p;
+}
+
+static void count_free(void *ctx, void *p)
+{
+    (void)ctx;
+    atomic_fetch_sub(&live, p != NULL);
+    free(p);
+}
+
+START_TEST(a_closed_job_leaves_nothing)
+{
+    rdzv_allocator allocator = {count_alloc, count_free, NULL};
+    rdzv_server_options opt = net_options();
+    opt.allocator = &allocator;
+    rdzv_server *s = net_open(&opt, &server_log);
+    ck_assert_int_eq(net_count_keys(net_port(s)), 0);
+    NET_EXPECT_STAT(s, connections, 0);
+    long before = 0;
+    int fds = net_count_fds();
+    for (int i = 0; i < 50; i++) {
+        ck_assert_int_ge(rdzv_server_dispatch(s), 0); /* lines are memory, too */
+        if (i == 0)
+            before = atomic_load(&live);
+        ck_assert_int_eq(atomic_load(&live), before);
+        int fd[STATES];
+        rdzv_job *job = jobs_open(s, "job", NULL);
+        clients_in_every_state(jobs_port(job), fd);
+        JOB_EXPECT_STAT(job, connections, STATES);
+        JOB_EXPECT_STAT(job, waiting, 1);
+        rdzv_job_close(job, NULL, NULL);
+        expect_ended(fd);
+        ck_assert_int_eq(net_count_fds(), fds);
+    }
+    rdzv_server_close(s, NULL, NULL);
+    ck_assert_int_eq(atomic_load(&live), 0);
+}
+END_TEST
+
 struct hammer {
     uint16_t port;
     atomic_int stop;
@@ -465,6 +513,7 @@ Suite *suite(void)
     tcase_add_test(t, a_given_socket_is_used);
     tcase_add_test(t, out_of_descriptors);
     tcase_add_test(t, memory_runs_out);
+    tcase_add_test(t, a_closed_job_leaves_nothing);
     tcase_add_test(t, jobs_come_and_go_beside_a_busy_one);
     suite_add_tcase(s, t);
     return s;
