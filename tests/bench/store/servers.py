@@ -41,6 +41,12 @@ class Server:
         stat = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text()
         return int(stat.rpartition(")")[2].split()[11]) / USER_TICKS
 
+    def move(self, cpu: int | None) -> None:
+        """All its threads to that CPU; None leaves them where they are."""
+        if cpu is not None:
+            for task in os.listdir(f"/proc/{self.process.pid}/task"):
+                os.sched_setaffinity(int(task), {cpu})
+
     def cpu_seconds(self) -> float:
         """CPU time of its threads so far, user and kernel, to the nanosecond."""
         tasks = pathlib.Path(f"/proc/{self.process.pid}/task").iterdir()
