@@ -227,8 +227,7 @@ class Store(dist.Store):
         return [key.decode() for key in self._ask("list_keys")]
 
     def barrier(self, key: Bytes, world_size: int, timeout: Optional[Timeout] = None) -> None:
-        """Returns when world_size clients are in the barrier of this key, which serves once.
-        Through a PrefixStore torch makes a barrier of other calls, which meets only its like."""
+        """Returns when world_size clients are in the barrier of this key, which serves once."""
         self._wait("barrier", timeout, key, world_size)
 
     def has_extended_api(self) -> bool:
