@@ -108,6 +108,7 @@ int main(int argc, char **argv)
     opt.drive = thread ? RDZV_DRIVE_THREAD : RDZV_DRIVE_CALLER;
     opt.host = argv[1];
     opt.port = (uint16_t)number(argv[2], 65535);
+    opt.connect_timeout_ms = 5000;
     double seconds = (double)number(argv[3], 1000000) / 1e3;
     if (rdzv_client_open(&c, &opt, &err) != RDZV_OK)
         die("%s", err.text);
