@@ -51,7 +51,8 @@ static void on_flushed(void *ctx, const rdzv_reply *reply, const rdzv_error *res
 {
     struct outcome *o = ctx;
     o->right = reply != NULL;
-    o->result = *result;
+    if (reply == NULL)
+        o->result = *result;
     o->ended = 1;
 }
 
@@ -74,7 +75,7 @@ static void finish(rdzv_client *c, int64_t call, struct outcome *o, const rdzv_e
         if (rdzv_client_wait(c, -1) < 0)
             die("rdzv_client_wait failed");
     if (!o->right)
-        die("a wrong answer: %s", o->result.text);
+        die("%s", o->result.code != RDZV_OK ? o->result.text : "a wrong answer");
 }
 
 static void set(rdzv_client *c)
@@ -92,6 +93,7 @@ static void get(rdzv_client *c)
     struct outcome o;
     rdzv_error err;
     o.ended = 0;
+    o.result.code = RDZV_OK;
     int64_t call = rdzv_client_get(c, key, RDZV_DEFAULT_TIMEOUT, on_value, &o, &err);
     finish(c, call, &o, &err);
 }
