@@ -41,6 +41,17 @@ def test_import_needs_neither_and_imports_neither(package_env, root):
     assert run(package_env, ["torch", "numpy"], body, root) == "0.1.0"
 
 
+def test_the_store_for_torch_says_what_it_lacks(package_env):
+    body = """
+        import rallypoint
+        try:
+            rallypoint.torch
+        except ImportError as error:
+            print(error)
+    """
+    assert run(package_env, ["torch"], body) == "torch is blocked"
+
+
 def test_importing_does_not_import_torch_where_it_is(package_env):
     body = "import rallypoint.ckpt, rallypoint.rdzv; print({'torch', 'numpy'} & set(sys.modules))"
     assert run(package_env, [], body) == "set()"

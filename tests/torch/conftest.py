@@ -21,8 +21,6 @@ os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
 if os.environ.get("RALLYPOINT_LIB_DIR"):
     sys.path.insert(0, str(under_test.SOURCE / "bindings" / "python" / "src"))
 
-NO_RDZVD = "no rdzvd: set RDZVD to its path, or build it (build/*/librdzv/rdzvd)"
-
 
 @pytest.fixture(scope="session")
 def torch_servers():
@@ -36,7 +34,7 @@ def torch_servers():
 def rdzvd(tmp_path):
     """An rdzvd of the test's own; it must end with status 0 after SIGTERM."""
     if not under_test.rdzvd_path():
-        pytest.skip(NO_RDZVD)
+        pytest.skip(under_test.NO_RDZVD)
     server = under_test.Rdzvd(tmp_path / "rdzvd.log")
     yield server
     assert server.stop() == 0, (tmp_path / "rdzvd.log").read_text()

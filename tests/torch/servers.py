@@ -11,6 +11,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 SOURCE = HERE.parent.parent
+NO_RDZVD = "no rdzvd: set RDZVD to its path, or build it (build/*/librdzv/rdzvd)"
 
 
 def rdzvd_path():

@@ -1,9 +1,11 @@
 """rallypoint.torch.Store: under process groups and threads, interrupted, lost, and at its end."""
 import copy
+import faulthandler
 import gc
 import os
 import pickle
 import queue
+import random
 import re
 import signal
 import socket
@@ -249,7 +251,7 @@ def test_a_stopped_server_holds_up_no_deadline(rdzvd):
 @pytest.mark.parametrize("call", ["get", "prefix", "init_process_group"])
 def test_a_killed_server_is_an_error_of_all_calls(background, tmp_path, call):
     if not servers.rdzvd_path():
-        pytest.skip("no rdzvd: set RDZVD to its path, or build it (build/*/librdzv/rdzvd)")
+        pytest.skip(servers.NO_RDZVD)
     server = servers.Rdzvd(tmp_path / "log")
     store = rallypoint.torch.Store("127.0.0.1", server.port, 60)
     prefix = dist.PrefixStore("p", store)
@@ -324,6 +326,43 @@ def test_an_interrupt_ends_a_wait(local, call):
         child.kill()
         child.wait()
         child.stdout.close()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_interrupts_at_any_moment(local, store):
+    """Also where a connection changes hands: no call hangs, and none gets another's answer."""
+    rng = random.Random(1)
+    prefix = dist.PrefixStore("p", store)
+    for number in range(50):
+        prefix.set(f"k{number}", f"v{number}")
+    faulthandler.dump_traceback_later(60, exit=True)
+
+    def handler(*_):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, handler)
+    end, interrupted = time.monotonic() + 4, 0
+    try:
+        while time.monotonic() < end:
+            try:
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, rng.uniform(20e-6, 400e-6))
+                    while True:
+                        number = rng.randrange(50)
+                        assert prefix.get(f"k{number}") == f"v{number}".encode()
+                        store.add("n", 1)
+                        store.set("k", "v")
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+            except KeyboardInterrupt:
+                interrupted += 1
+            assert prefix.get("k7") == b"v7"
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        faulthandler.cancel_dump_traceback_later()
+    assert interrupted > 100
+    gc.collect()
+    eventually(lambda: local.stats().connections < 20)
 
 
 # -- the end -----------------------------------------------------------------------------------
