@@ -89,7 +89,7 @@ static int parse_level(struct args *a, void *ret, const char *text)
     (void)ret;
     for (int i = 0; i < (int)LEVELS; i++) {
         if (strcmp(text, level_names[i]) == 0) {
-            a->log_level = i;
+            a->server.log_level = i;
             return 1;
         }
     }
@@ -209,7 +209,7 @@ int args_parse(struct args *a, int argc, char **argv)
                                         {"version", no_argument, NULL, 'V'}};
     for (int i = 0; i < (int)FLAGS; i++)
         options[i + 2] = (struct option){flags[i].name, required_argument, NULL, FIRST_FLAG + i};
-    *a = (struct args){.log_level = RDZV_LOG_INFO, .drain_ms = 10000};
+    *a = (struct args){.drain_ms = 10000};
     rdzv_server_options_init(&a->server, sizeof a->server);
     rdzv_job_options_init(&a->each_job, sizeof a->each_job);
     parse_listen(a, NULL, DEFAULT_LISTEN);

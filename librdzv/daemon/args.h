@@ -29,7 +29,6 @@ struct args {
     rdzv_job_options each_job;  /* what is common to all */
     struct job_args *job;
     size_t jobs;
-    int log_level; /* RDZV_LOG_* */
     int32_t drain_ms;
 };
 

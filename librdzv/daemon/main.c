@@ -30,7 +30,7 @@ static void log_line(void *ctx, int level, const char *line)
 {
     static const char *const colours[] = {"\033[31m", "\033[33m", "", "\033[2m", "\033[2m"};
     const struct daemon *d = ctx;
-    if (level > d->args.log_level)
+    if (level > d->args.server.log_level)
         return;
     struct timespec now;
     struct tm utc;

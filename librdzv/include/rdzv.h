@@ -122,6 +122,8 @@ typedef struct rdzv_server_options {
     uint64_t max_keys;           /* names that hold a key, queue elements or waiting clients;
                                     default and most 1073741824 */
     uint32_t forget_after_ms;    /* of the unnamed name space, see rdzv_job_options; default 0 */
+    int32_t log_level;           /* the least important that `log` gets; default RDZV_LOG_INFO; with
+                                    RDZV_LOG_DEBUG each client that comes or leaves is a line */
 } rdzv_server_options;
 
 /* max_store_bytes, max_keys, max_connections and max_buffer_bytes are totals over all jobs. */

@@ -34,6 +34,7 @@ int main(void)
     FIELD(rdzv_server_options, request_timeout_ms);
     FIELD(rdzv_server_options, max_keys);
     FIELD(rdzv_server_options, forget_after_ms);
+    FIELD(rdzv_server_options, log_level);
     STRUCT(rdzv_server_stats);
     FIELD(rdzv_server_stats, size);
     FIELD(rdzv_server_stats, connections);

@@ -14,7 +14,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { READS_PER_EVENT = 8, SPANS = 16 };
+enum { READS_PER_EVENT = 8, SPANS = 16, PEER_BYTES = 64 };
 
 struct rdzv__conn {
     struct queue begun; /* in server->begun, exactly while a request has come in part */
@@ -22,14 +22,28 @@ struct rdzv__conn {
     struct queue link; /* in job->conns, then in server->gone */
     struct rdzv_job *job;
     struct rdzv__session session;
+    uint64_t requests;
     int fd; /* -1 = closed */
     uint32_t events;
+    char peer[]; /* PEER_BYTES, but none unless rdzv__logs(RDZV_LOG_DEBUG) */
 };
 
-static void conn_close(struct rdzv__conn *c)
+static void peer_text(int fd, char ret[PEER_BYTES])
+{
+    struct sockaddr_storage addr = {0};
+    socklen_t len = sizeof addr;
+    if (getpeername(fd, (struct sockaddr *)&addr, &len) != 0)
+        memset(&addr, 0, sizeof addr);
+    rdzv__address_text(&addr, ret, PEER_BYTES);
+}
+
+static void conn_close(struct rdzv__conn *c, const char *why)
 {
     struct rdzv_job *job = c->job;
     struct rdzv_server *s = job->server;
+    if (rdzv__logs(s, RDZV_LOG_DEBUG))
+        rdzv__log_job(job, RDZV_LOG_DEBUG, "client %s left after %llu requests: %s", c->peer,
+                      (unsigned long long)c->requests, why);
     rdzv__session_close(&c->session);
     queue_remove(&c->link);
     queue_remove(&c->begun);
@@ -50,18 +64,16 @@ static void conn_close(struct rdzv__conn *c)
 static void conn_end(struct rdzv__conn *c)
 {
     const struct rdzv__session *session = &c->session;
+    const char *why = "it has closed the connection";
     if (session->state == RDZV__SESSION_REFUSED || session->state == RDZV__SESSION_FAILED) {
-        struct sockaddr_storage addr = {0};
-        socklen_t len = sizeof addr;
-        char peer[64];
-        if (getpeername(c->fd, (struct sockaddr *)&addr, &len) != 0)
-            memset(&addr, 0, sizeof addr);
-        rdzv__address_text(&addr, peer, sizeof peer);
+        char peer[PEER_BYTES];
+        why = rdzv__why_text(session->why);
+        peer_text(c->fd, peer);
         c->job->refused++;
         rdzv__log_kind(c->job, session->why, RDZV_LOG_WARN, "closed client %s: %s%s", peer,
-                       rdzv__why_text(session->why), rdzv__job_whose(c->job, session->why));
+                       why, rdzv__job_whose(c->job, session->why));
     }
-    conn_close(c);
+    conn_close(c, why);
 }
 
 static void watch(struct rdzv__conn *c, uint32_t events)
@@ -108,7 +120,7 @@ static void settle(struct rdzv__conn *c)
     int sent = session->state == RDZV__SESSION_FAILED ? 1 : send_output(c);
     int over = session->state != RDZV__SESSION_OPEN && rdzv__session_unsent(session) == 0;
     if (sent < 0) {
-        conn_close(c);
+        conn_close(c, strerror(errno));
         return;
     }
     if (session->state == RDZV__SESSION_FAILED || over ||
@@ -176,7 +188,7 @@ static int read_once(struct rdzv__conn *c)
         if (errno == EINTR)
             return 0;
         if (errno != EAGAIN && errno != EWOULDBLOCK)
-            conn_close(c);
+            conn_close(c, strerror(errno));
         return 1;
     }
     if (n == 0) {
@@ -187,7 +199,9 @@ static int read_once(struct rdzv__conn *c)
     size_t used = 0;
     uint64_t requests = c->job->core.requests;
     while (used < len) {
+        uint64_t before = c->job->core.requests;
         used += rdzv__session_feed(&c->session, s->read_buffer + used, len - used);
+        c->requests += c->job->core.requests - before;
         if (used < len) {
             settle(c);
             if (c->fd < 0)
@@ -206,7 +220,7 @@ void rdzv__conn_serve(struct rdzv__conn *c, uint32_t events)
     rdzv__job_enter(job);
     /* Nothing was asked for and yet there is an event: it is broken at both ends. */
     if ((events & EPOLLERR) != 0 || c->events == 0)
-        conn_close(c);
+        conn_close(c, "the connection is broken");
     else if ((events & (EPOLLOUT | EPOLLHUP)) != 0 && (c->events & EPOLLOUT) != 0)
         settle(c);
     if ((events & (EPOLLIN | EPOLLHUP)) != 0 && c->fd >= 0 &&
@@ -229,7 +243,8 @@ void rdzv__conn_free_gone(struct rdzv_server *s)
 void rdzv__conn_open(struct rdzv_job *job, int fd)
 {
     struct rdzv_server *s = job->server;
-    struct rdzv__conn *c = rdzv__alloc(&s->allocator, sizeof *c);
+    int tells = rdzv__logs(s, RDZV_LOG_DEBUG);
+    struct rdzv__conn *c = rdzv__alloc(&s->allocator, sizeof *c + (tells ? PEER_BYTES : 0));
     struct epoll_event e = {.events = EPOLLIN, .data.ptr = c};
     if (c == NULL || epoll_ctl(s->epoll, EPOLL_CTL_ADD, fd, &e) != 0) {
         rdzv__free(&s->allocator, c);
@@ -241,6 +256,7 @@ void rdzv__conn_open(struct rdzv_job *job, int fd)
         return;
     }
     c->job = job;
+    c->requests = 0;
     c->fd = fd;
     c->events = EPOLLIN;
     queue_init(&c->begun);
@@ -249,11 +265,17 @@ void rdzv__conn_open(struct rdzv_job *job, int fd)
     s->conn_count++;
     job->conn_count++;
     job->accepted++;
+    if (!tells)
+        return;
+    peer_text(fd, c->peer);
+    rdzv__log_job(job, RDZV_LOG_DEBUG, "client %s connected, %llu are", c->peer,
+                  (unsigned long long)job->conn_count);
 }
 
 void rdzv__conn_close_all(struct rdzv_job *job)
 {
     while (!queue_empty(&job->conns))
-        conn_close(QUEUE_ENTRY(job->conns.next, struct rdzv__conn, link));
+        conn_close(QUEUE_ENTRY(job->conns.next, struct rdzv__conn, link),
+                   "the server closes this port");
     rdzv__conn_free_gone(job->server);
 }

@@ -14,8 +14,6 @@ enum { LINE_BYTES = 600, WINDOW_MS = 1000 };
 
 static void emit(struct rdzv_server *s, int level, const char *line)
 {
-    if (s->log == NULL)
-        return;
     if (!s->borrowed) {
         rdzv__mailbox_log(&s->mailbox, level, line);
         return;
@@ -29,6 +27,8 @@ void rdzv__log(struct rdzv_server *s, int level, const char *format, ...)
 {
     char line[LINE_BYTES];
     va_list args;
+    if (!rdzv__logs(s, level))
+        return;
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
@@ -39,6 +39,8 @@ __attribute__((format(printf, 3, 0))) static void log_args(struct rdzv_job *job,
                                                            const char *format, va_list args)
 {
     char line[LINE_BYTES] = "";
+    if (!rdzv__logs(job->server, level))
+        return;
     if (job->run_id[0] != '\0')
         snprintf(line, sizeof line, "job \"%s\": ", job->run_id);
     size_t used = strlen(line);

@@ -69,7 +69,9 @@ void rdzv__mailbox_log(struct rdzv__mailbox *m, int level, const char *line)
     size_t len = strlen(line) + 1;
     struct rdzv__line *copy = rdzv__alloc(m->allocator, sizeof *copy + len);
     pthread_mutex_lock(&m->lock);
-    int room = copy != NULL && m->lines < MAX_LINES;
+    /* A flood of detail drops no warning. */
+    uint32_t most = level > RDZV_LOG_INFO ? MAX_LINES / 2 : MAX_LINES;
+    int room = copy != NULL && m->lines < most;
     if (room) {
         copy->letter.call = NULL;
         copy->level = level;

@@ -35,6 +35,7 @@ void rdzv_server_options_init(rdzv_server_options *opt, size_t size)
         .max_buffer_bytes = 4096 * MIB,
         .request_timeout_ms = 60000,
         .max_keys = MOST_KEYS,
+        .log_level = RDZV_LOG_INFO,
     };
     rdzv__options_fill(opt, size, &defaults, sizeof defaults);
 }
@@ -58,6 +59,8 @@ static int read_options(rdzv_server_options *ret, const rdzv_server_options *opt
                           MAX_KEY_LIMIT);
     if (ret->max_keys > MOST_KEYS)
         return rdzv__fail(err, RDZV_EINVAL, 0, "server options: max_keys is above %d", MOST_KEYS);
+    if (ret->log_level < RDZV_LOG_ERROR || ret->log_level > RDZV_LOG_TRACE)
+        return rdzv__fail(err, RDZV_EINVAL, 0, "server options: log_level is none of RDZV_LOG_*");
     return rdzv__options_allocator(ret->allocator, "server", err);
 }
 

@@ -136,6 +136,11 @@ struct rdzv_server {
 };
 
 /* log.c */
+/* Whether a line of this level goes anywhere: asked before one that costs more than its format. */
+static inline int rdzv__logs(const struct rdzv_server *s, int level)
+{
+    return s->log != NULL && level <= s->options.log_level;
+}
 __attribute__((format(printf, 3, 4))) void rdzv__log(struct rdzv_server *s, int level,
                                                      const char *format, ...);
 /* The line names the job. */

@@ -6,6 +6,7 @@
 #include "net.h"
 #include "runner.h"
 
+#include <arpa/inet.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -183,6 +184,59 @@ START_TEST(limits_that_do_not_go_together_are_said_at_the_start)
 }
 END_TEST
 
+/* The address that the server sees. */
+static const char *own_address(int fd)
+{
+    static char text[32];
+    struct sockaddr_in addr;
+    socklen_t len = sizeof addr;
+    ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&addr, &len), 0);
+    snprintf(text, sizeof text, "127.0.0.1:%u", ntohs(addr.sin_port));
+    return text;
+}
+
+static void expect_told(const char *job, const char *address, const char *what)
+{
+    char want[160];
+    snprintf(want, sizeof want, "debug %sclient %s %s", job, address, what);
+    daemon_expect_log(want);
+}
+
+START_TEST(at_level_debug_clients_come_and_leave)
+{
+    DAEMON_START("--log-level", "debug", "--drain-timeout", "0", "--job", "a=127.0.0.1:0");
+    int fd = daemon_greet(daemon_port(NULL));
+    char address[32];
+    snprintf(address, sizeof address, "%s", own_address(fd));
+    expect_told("", address, "connected, 1 are");
+    close(fd);
+    expect_told("", address, "left after 2 requests: it has closed the connection");
+
+    fd = daemon_greet(daemon_port("a"));
+    snprintf(address, sizeof address, "%s", own_address(fd));
+    expect_told("job \"a\": ", address, "connected, 1 are");
+    daemon_expect_served(fd);
+    struct linger at_once = {1, 0};
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    close(fd);
+    expect_told("job \"a\": ", address, "left after 3 requests: ");
+
+    fd = net_connect(daemon_port(NULL));
+    snprintf(address, sizeof address, "%s", own_address(fd));
+    wire_add(&w, "x", "GET / HTTP/1.1\r\n\r\n");
+    net_send(fd, &w);
+    net_read_all(fd, &got);
+    close(fd);
+    expect_told("", address, "left after 0 requests: its first bytes are not");
+
+    fd = daemon_greet(daemon_port("a"));
+    snprintf(address, sizeof address, "%s", own_address(fd));
+    daemon_stop();
+    close(fd);
+    expect_told("job \"a\": ", address, "left after 2 requests: the server closes");
+}
+END_TEST
+
 Suite *suite(void)
 {
     Suite *s = suite_create("daemon");
@@ -195,6 +249,7 @@ Suite *suite(void)
     tcase_add_loop_test(t, a_limit_closes_who_goes_beyond_it, 0,
                         (int)(sizeof bites / sizeof bites[0]));
     tcase_add_test(t, without_the_flag_nobody_is_closed);
+    tcase_add_test(t, at_level_debug_clients_come_and_leave);
     tcase_add_test(t, limits_that_do_not_go_together_are_said_at_the_start);
     suite_add_tcase(s, t);
     return s;

@@ -181,6 +181,9 @@ START_TEST(wrong_options)
     opt = net_options();
     opt.host = NULL;
     expect_failure(&opt, RDZV_EINVAL, "host");
+    opt = net_options();
+    opt.log_level = RDZV_LOG_TRACE + 1;
+    expect_failure(&opt, RDZV_EINVAL, "log_level");
     rdzv_allocator half = {0};
     opt = net_options();
     opt.allocator = &half;

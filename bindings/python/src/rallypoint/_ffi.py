@@ -293,6 +293,7 @@ class rdzv_server_options(Structure):
         ("request_timeout_ms", c_uint32),
         ("max_keys", c_uint64),
         ("forget_after_ms", c_uint32),
+        ("log_level", c_int32),
     ]
 
 
