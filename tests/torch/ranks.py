@@ -47,18 +47,16 @@ def collectives(rank, world):
     return seen
 
 
-def our_store(rank, world, port, prefix, results):
-    """One rank of a gloo group on rallypoint.torch.Store, which nobody else refers to."""
+def our_store(rank, world, port, results):
+    """One rank of a gloo group on a rallypoint.torch.Store that Python has no reference to, and of
+    a second one with a PrefixStore around it."""
     import rallypoint.torch
 
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     limit = timedelta(seconds=30)
     try:
-        store = rallypoint.torch.Store("127.0.0.1", port, limit)
-        if prefix:
-            store = dist.PrefixStore("job", store)
-        dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=limit)
-        del store
+        dist.init_process_group("gloo", store=rallypoint.torch.Store("127.0.0.1", port, limit),
+                                rank=rank, world_size=world, timeout=limit)
         gc.collect()
         seen = collectives(rank, world)
         objects = [{"from": rank, "bytes": b"\0"}]
@@ -74,7 +72,9 @@ def our_store(rank, world, port, prefix, results):
         dist.destroy_process_group()
         again = dist.PrefixStore("again", rallypoint.torch.Store("127.0.0.1", port, limit))
         dist.init_process_group("gloo", store=again, rank=rank, world_size=world, timeout=limit)
-        dist.barrier()
+        del again
+        gc.collect()
+        assert collectives(rank, world)["all_reduce"] == seen["all_reduce"]
         dist.destroy_process_group()
         results.put((rank, seen))
     except Exception:

@@ -48,11 +48,10 @@ def eventually(condition, timeout=5):
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("prefix", [False, True], ids=["bare", "prefix"])
-def test_a_process_group_of_four(server, processes, prefix):
+def test_a_process_group_of_four(server, processes):
     results = processes.Queue()
     children = [processes.Process(target=ranks.our_store,
-                                  args=(rank, WORLD, server.port, prefix, results))
+                                  args=(rank, WORLD, server.port, results))
                 for rank in range(WORLD)]
     for child in children:
         child.start()
