@@ -122,6 +122,11 @@ void net_warm_up(void)
     ck_assert_int_eq(rdzv_server_open(&s, &opt, NULL), RDZV_OK);
     rdzv_server_close(s, NULL, NULL);
     threads_before = count_entries("/proc/self/task");
+    for (int i = 0; i < 20; i++) {
+        usleep(1000);
+        int now = count_entries("/proc/self/task");
+        threads_before = now < threads_before ? now : threads_before;
+    }
 }
 
 int net_count_fds(void)
@@ -129,9 +134,11 @@ int net_count_fds(void)
     return count_entries("/proc/self/fd");
 }
 
-int net_count_threads(void)
+void net_expect_threads(int want)
 {
-    return count_entries("/proc/self/task") - threads_before;
+    for (int i = 0; i < 1000 && count_entries("/proc/self/task") - threads_before != want; i++)
+        usleep(1000);
+    ck_assert_int_eq(count_entries("/proc/self/task") - threads_before, want);
 }
 
 void net_thread_status(const char *thread, const char *field, char *ret, size_t size)

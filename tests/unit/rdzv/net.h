@@ -24,8 +24,9 @@ long long net_count_keys(uint16_t port);
  * sanitizer may run a thread: after this, counts before and after a test compare. */
 void net_warm_up(void);
 int net_count_fds(void);
-/* Threads beyond those that net_warm_up found. */
-int net_count_threads(void);
+/* There are so many threads beyond those that net_warm_up found. Waits for it: one that was joined
+ * is in the system's list a moment longer. */
+void net_expect_threads(int want);
 /* Value of `field` ("SigBlk") of the thread named `thread`, as text; "" when there is none. */
 void net_thread_status(const char *thread, const char *field, char *ret, size_t size);
 

@@ -29,7 +29,7 @@ static void teardown(void)
     ck_assert_ptr_eq(loop.data, &loop_mark);
     ck_assert_int_eq(uv_loop_close(&loop), 0);
     ck_assert_int_eq(net_count_fds(), fds_before);
-    ck_assert_int_eq(net_count_threads(), 0);
+    net_expect_threads(0);
 }
 
 static rdzv_server *open_server(void)
@@ -56,7 +56,7 @@ static void close_and_run(rdzv_server *s)
 START_TEST(close_leaves_nothing_on_the_loop)
 {
     rdzv_server *s = open_server();
-    ck_assert_int_eq(net_count_threads(), 0);
+    net_expect_threads(0);
     ck_assert_int_eq(rdzv_server_fd(s), RDZV_ENOTSUP);
     ck_assert_int_eq(rdzv_server_dispatch(s), RDZV_ENOTSUP);
     ck_assert_int_eq(rdzv_server_wait(s, 0), RDZV_ENOTSUP);

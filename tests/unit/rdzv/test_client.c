@@ -127,9 +127,7 @@ static void finish(void)
     close_client();
     rdzv_server_close(server, NULL, NULL);
     ck_assert_int_eq(net_count_fds(), fds_before);
-    for (int i = 0; i < 100 && net_count_threads() > 0; i++) /* a joined thread may linger there */
-        usleep(10000);
-    ck_assert_int_le(net_count_threads(), 0);
+    net_expect_threads(0);
 }
 
 START_TEST(every_call)

@@ -45,7 +45,7 @@ static void teardown(void)
     rdzv_server_close(server, NULL, NULL);
     wire_free(&w);
     wire_free(&got);
-    ck_assert_int_eq(net_count_threads(), 0);
+    net_expect_threads(0);
 }
 
 #define ASK(i, ...)                                                                                \

@@ -37,7 +37,7 @@ static void teardown(void)
 {
     wire_free(&w);
     wire_free(&got);
-    ck_assert_int_eq(net_count_threads(), 0);
+    net_expect_threads(0);
     ck_assert_int_eq(net_count_fds(), fds_before);
 }
 

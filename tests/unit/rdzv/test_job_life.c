@@ -32,7 +32,7 @@ static void setup(void)
 static void teardown(void)
 {
     ck_assert_int_eq(net_count_fds(), fds_before);
-    ck_assert_int_eq(net_count_threads(), 0);
+    net_expect_threads(0);
     wire_free(&w);
     wire_free(&got);
 }
@@ -438,7 +438,7 @@ static void *hammer(void *arg)
     struct wire out = WIRE_INIT;
     struct wire in = WIRE_INIT;
     int fd = jobs_greet(h->port);
-    for (; !atomic_load(&h->stop); h->done++) {
+    do {                         /* once at least, however busy the machine is */
         if (h->done % 64 == 0) { /* comes and goes, too */
             close(fd);
             fd = jobs_greet(h->port);
@@ -448,7 +448,8 @@ static void *hammer(void *arg)
         wire_add(&out, "bs", RDZV__OP_DELETE_KEY, "k");
         jobs_ask(fd, &out, &in, 16);
         wire_expect(&in, "ii", h->done + 1LL, 1LL);
-    }
+        h->done++;
+    } while (!atomic_load(&h->stop));
     close(fd);
     wire_free(&out);
     wire_free(&in);
@@ -480,7 +481,6 @@ START_TEST(jobs_come_and_go_beside_a_busy_one)
     for (int i = 0; i < 2; i++) {
         atomic_store(&h[i].stop, 1);
         pthread_join(threads[i], NULL);
-        ck_assert_int_gt(h[i].done, 0);
     }
     NET_EXPECT_STAT(s, connections, 0);
     NET_EXPECT_STAT(s, keys, 2);

@@ -26,7 +26,7 @@ static void teardown(void)
 {
     ck_assert_int_eq(uv_loop_close(&loop), 0);
     ck_assert_int_eq(net_count_fds(), fds_before);
-    ck_assert_int_eq(net_count_threads(), 0);
+    net_expect_threads(0);
     wire_free(&got);
 }
 
@@ -76,7 +76,7 @@ START_TEST(close_is_told_later)
     serve_one(forgetful);
     run_until(forgetful, offsetof(rdzv_server_stats, keys), 0);
     ck_assert_uint_eq(JOB_STAT(a, keys), 1);
-    ck_assert_int_eq(net_count_threads(), 0);
+    net_expect_threads(0);
     int closed = 0;
     uint16_t port = jobs_port(a);
     server_log.text[0] = '\0';

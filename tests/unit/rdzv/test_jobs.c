@@ -27,7 +27,7 @@ static void setup(void)
 static void teardown(void)
 {
     ck_assert_int_eq(net_count_fds(), fds_before);
-    ck_assert_int_eq(net_count_threads(), 0);
+    net_expect_threads(0);
     wire_free(&w);
     wire_free(&got);
 }

@@ -32,7 +32,7 @@ static void expect_failure(const rdzv_server_options *opt, int want, const char 
     ck_assert_ptr_null(s);
     ck_assert_msg(strstr(err.text, text) != NULL, "%s", err.text);
     ck_assert_int_eq(net_count_fds(), fds);
-    ck_assert_int_eq(net_count_threads(), 0);
+    net_expect_threads(0);
 }
 
 START_TEST(forms_of_a_host)

@@ -25,7 +25,7 @@ static struct wire got;
 
 static void setup(void)
 {
-    ck_assert_int_eq(net_count_threads(), 0);
+    net_expect_threads(0);
     fds_before = net_count_fds();
     memset(&server_log, 0, sizeof server_log);
 }
@@ -35,7 +35,7 @@ static void teardown(void)
 {
     wire_free(&w);
     wire_free(&got);
-    ck_assert_int_eq(net_count_threads(), 0);
+    net_expect_threads(0);
     ck_assert_int_eq(net_count_fds(), fds_before);
 }
 
@@ -225,7 +225,7 @@ START_TEST(the_thread_is_named_and_takes_no_signals)
     /* Signals 1 to 31 but KILL (9) and STOP (19); the C library keeps 32 and 33 for itself. */
     unsigned long long mask = strtoull(blocked, NULL, 16);
     ck_assert_uint_eq(mask & 0x7fffffff, 0x7fffffffull & ~(1ull << 8) & ~(1ull << 18));
-    ck_assert_int_eq(net_count_threads(), 1);
+    net_expect_threads(1);
     rdzv_server_close(s, NULL, NULL);
 }
 END_TEST
