@@ -1,8 +1,9 @@
 /*
  * soak.c: rdzvd under clients that come, ask, wait and die at random moments, for as long as asked,
- * in rounds after which everybody leaves and the store is emptied. Its descriptors must be those of
- * the start then; its memory may grow to what such a round takes at its most, and must stay there.
- * Answers are read and dropped: other tests compare them.
+ * in rounds after which everybody leaves and the stores are emptied; every second client belongs to
+ * a job with a port and keys of its own. Its descriptors must be those of the start then; its
+ * memory may grow to what such a round takes at its most, and must stay there. Answers are read and
+ * dropped: other tests compare them.
  */
 #include "wire.h"
 
@@ -23,6 +24,8 @@
 enum {
     KEYS = 3000,
     ROUNDS = 10,
+    FEWEST_TURNS = 20000, /* of a round, which else is a smaller one on a busy machine */
+    PORTS = 2,
     SLACK_KIB = 512 /* by how much the last round may end above those of the first half */
 };
 
@@ -32,7 +35,7 @@ struct counts {
     unsigned long long resets;
 };
 
-static uint16_t port;
+static uint16_t port[PORTS];
 static uint64_t random_state;
 static struct counts counts;
 
@@ -50,10 +53,11 @@ static void fail(const char *what)
     exit(1);
 }
 
-static int connect_client(int blocking)
+static int connect_client(unsigned which, int blocking)
 {
-    struct sockaddr_in addr = {
-        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in addr = {.sin_family = AF_INET,
+                               .sin_port = htons(port[which]),
+                               .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     int on = 1;
     if (fd < 0 || connect(fd, (struct sockaddr *)&addr, sizeof addr) != 0)
@@ -97,7 +101,7 @@ static void add_request(struct wire *w)
 }
 
 /* One client's turn: dies one way or another, or asks. */
-static void take_turn(int *fd)
+static void take_turn(int *fd, unsigned which)
 {
     static char dropped[1 << 16];
     ssize_t n;
@@ -121,7 +125,7 @@ static void take_turn(int *fd)
     }
     close(*fd);
     counts.deaths++;
-    *fd = connect_client(0);
+    *fd = connect_client(which, 0);
 }
 
 static uint64_t ask_u64(int fd, const struct wire *w)
@@ -136,9 +140,9 @@ static uint64_t ask_u64(int fd, const struct wire *w)
 }
 
 /* Empties the store, so that what is left is the server's own. */
-static void delete_all(void)
+static void delete_all(unsigned which)
 {
-    int fd = connect_client(1);
+    int fd = connect_client(which, 1);
     struct wire w = WIRE_INIT;
     for (unsigned i = 0; i < 2 * KEYS; i++) {
         char key[32];
@@ -176,10 +180,12 @@ static void soak(int *fd, int clients, int seconds)
 {
     time_t end = time(NULL) + seconds;
     for (int i = 0; i < clients; i++)
-        fd[i] = connect_client(0);
-    while (time(NULL) < end) {
-        for (int i = 0; i < 1000; i++)
-            take_turn(&fd[below((unsigned)clients)]);
+        fd[i] = connect_client((unsigned)i % PORTS, 0);
+    for (int turns = 0; turns < FEWEST_TURNS || time(NULL) < end; turns += 1000) {
+        for (int i = 0; i < 1000; i++) {
+            unsigned who = below((unsigned)clients);
+            take_turn(&fd[who], who % PORTS);
+        }
         const struct timespec pause = {0, 10000000}; /* this is about time, not about load */
         nanosleep(&pause, NULL);
     }
@@ -216,8 +222,8 @@ static long resident_kib(pid_t pid)
     return kib;
 }
 
-/* Waits until the server has noticed that everybody has left. The reset of a client can get lost in a
- * busy kernel; the server's keep-alive finds out after 60 to 105 s. */
+/* Waits until the server has noticed that everybody has left. The reset of a client can get lost in
+ * a busy kernel; the server's keep-alive finds out after 60 to 105 s. */
 static int settled_descriptors(pid_t pid, int before)
 {
     int now = count_descriptors(pid);
@@ -239,16 +245,18 @@ static pid_t start_server(const char *path)
         close(pipes[0]);
         close(pipes[1]);
         execl(path, path, "--listen", "127.0.0.1:0", "--log-level", "error", "--drain-timeout", "0",
-              (char *)NULL);
+              "--job", "soak=127.0.0.1:0", (char *)NULL);
         _exit(127);
     }
     close(pipes[1]);
-    char line[128] = "";
     FILE *f = fdopen(pipes[0], "r");
-    if (f == NULL || fgets(line, sizeof line, f) == NULL || strrchr(line, ':') == NULL)
-        fail(path);
+    for (int i = 0; i < PORTS; i++) { /* a line for each */
+        char line[128] = "";
+        if (f == NULL || fgets(line, sizeof line, f) == NULL || strrchr(line, ':') == NULL)
+            fail(path);
+        port[i] = (uint16_t)atoi(strrchr(line, ':') + 1);
+    }
     fclose(f);
-    port = (uint16_t)atoi(strrchr(line, ':') + 1);
     return pid;
 }
 
@@ -297,7 +305,8 @@ int main(int argc, char **argv)
            seconds / ROUNDS, fds_before, resident_kib(pid));
     for (int i = 0; i < ROUNDS; i++) {
         soak(fd, clients, seconds / ROUNDS);
-        delete_all();
+        for (unsigned which = 0; which < PORTS; which++)
+            delete_all(which);
         fds = settled_descriptors(pid, fds_before);
         kib[i] = resident_kib(pid);
         printf("round %d: %llu requests and %llu deaths so far, %llu by reset; empty again: %d "
