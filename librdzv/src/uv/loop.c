@@ -125,7 +125,7 @@ static void *run_loop(void *arg)
 {
     struct rdzv_server *s = arg;
     pthread_setname_np(pthread_self(), "rdzv-server");
-    uv_run(&s->own_loop, UV_RUN_DEFAULT);
+    rdzv__events_run(s);
     return NULL;
 }
 

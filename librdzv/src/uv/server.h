@@ -107,7 +107,7 @@ struct rdzv_server {
     uv_timer_t request_timer; /* runs while `begun` is not empty */
     struct queue begun; /* connections with a request that has not come in whole, oldest first */
     struct queue gone;  /* closed, but an event at hand may still name them */
-    uv_poll_t poll;     /* of `epoll` */
+    uv_poll_t poll;     /* of `epoll`, in a borrowed loop */
     int epoll;
     uint64_t conn_count;
     uint32_t handles; /* uv handles whose close callback has not run */
@@ -177,6 +177,8 @@ void rdzv__conn_request_timer(uv_timer_t *timer);
 
 /* events.c: the listeners and all connections as one descriptor on the loop. */
 int rdzv__events_start(struct rdzv_server *s); /* 0, or a libuv error and nothing is left */
+/* The own thread: serves until the server has closed. */
+void rdzv__events_run(struct rdzv_server *s);
 void rdzv__events_close(struct rdzv_server *s);
 /* What the epoll set keeps for a listener; for a conn it is the pointer itself. */
 static inline uint64_t rdzv__events_listener(const struct rdzv_job *job)
