@@ -75,7 +75,8 @@ def test_what_is_kept_is_still_different(compare):
 
 
 def test_a_seed_makes_its_failure_again(compare):
-    name = "split_hello" if compare.backend == "uv" else "no_queues"
+    # Seen in the order of requests alone: how bytes were cut on their way may change on a busy machine.
+    name = "ask_while_waiting" if compare.backend == "uv" else "no_queues"
     code, first = compare(50_000, SEED, "--expose", name)
     assert code == 1, first
     again = first.splitlines()[-1].split()
