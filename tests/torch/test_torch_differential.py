@@ -75,7 +75,7 @@ def test_what_is_kept_is_still_different(compare):
 
 
 def test_a_seed_makes_its_failure_again(compare):
-    # Seen in the order of requests alone: how bytes were cut on their way may change on a busy machine.
+    # Seen in the order of requests alone: a busy machine may cut bytes in other places.
     name = "ask_while_waiting" if compare.backend == "uv" else "no_queues"
     code, first = compare(50_000, SEED, "--expose", name)
     assert code == 1, first
