@@ -70,8 +70,8 @@ static void conn_end(struct rdzv__conn *c)
         why = rdzv__why_text(session->why);
         peer_text(c->fd, peer);
         c->job->refused++;
-        rdzv__log_kind(c->job, session->why, RDZV_LOG_WARN, "closed client %s: %s%s", peer,
-                       why, rdzv__job_whose(c->job, session->why));
+        rdzv__log_kind(c->job, session->why, RDZV_LOG_WARN, "closed client %s: %s%s", peer, why,
+                       rdzv__job_whose(c->job, session->why));
     }
     conn_close(c, why);
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# run_store_client.sh CLIENT SERVER: every call of examples/store_client against examples/serve, what
-# it prints and its exit codes.
+# run_store_client.sh CLIENT SERVER: every call of examples/store_client against examples/serve,
+# what it prints and its exit codes.
 set -euo pipefail
 client=$1
 coproc SERVE { exec "$2" 0; }

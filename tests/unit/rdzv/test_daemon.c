@@ -188,7 +188,7 @@ END_TEST
 static const char *own_address(int fd)
 {
     static char text[32];
-    struct sockaddr_in addr;
+    struct sockaddr_in addr = {.sin_port = 0};
     socklen_t len = sizeof addr;
     ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&addr, &len), 0);
     snprintf(text, sizeof text, "127.0.0.1:%u", ntohs(addr.sin_port));
