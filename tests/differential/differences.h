@@ -25,6 +25,9 @@ enum { YARDSTICK_UV = 1, YARDSTICK_OLD = 2, YARDSTICK_BOTH = 3 };
       "no WAIT for several names when one of them has been a queue: theirs does not count a "      \
       "queue that is there already, and counts one name off twice when it gets both a queue and "  \
       "a key")                                                                                     \
+    X(released_twice, YARDSTICK_UV,                                                                \
+      "a client that a QUEUE_PUSH has released connects anew before it waits again: theirs keeps " \
+      "it on that name's list, and the next push releases it from whatever it awaits then")        \
     X(no_queues, YARDSTICK_OLD, "no queue requests: the old server closes")                        \
     X(missing_key_closes, YARDSTICK_OLD,                                                           \
       "no GET and no MULTI_GET of a missing key: the old server closes")                           \

@@ -185,6 +185,7 @@ int exchange_connect(struct play *p, unsigned client)
     if (result == SAME)
         result = answer_take(p, c, 4, &bytes);
     p->parked[client] = NULL;
+    p->pushed[client] = 0;
     wire_free(&hello);
     return result == CLOSED ? answer_differ(p, "both close a new connection") : result;
 }

@@ -16,6 +16,15 @@
 
 enum { LATE_MS = 300 /* how much later one server may wake a waiter than the other */ };
 
+/* Whether a push may have been what ended this wait. */
+static int awaits_queue(const struct play *p, const struct op *wait)
+{
+    for (unsigned i = 0; wait->code == RDZV__OP_WAIT && i < wait->count; i++)
+        if (p->queued[wait->key[i]])
+            return 1;
+    return wait->code == RDZV__OP_BARRIER && p->queued[wait->key[0]];
+}
+
 /* Who was released by the last step must be the same on both. */
 static int look_at_waiters(struct play *p)
 {
@@ -29,6 +38,7 @@ static int look_at_waiters(struct play *p)
         int theirs = side_ready(&c->side[THEIRS], 0);
         if (!ours && !theirs)
             continue;
+        p->pushed[i] |= awaits_queue(p, p->parked[i]);
         p->parked[i] = NULL;
         if (!side_ready(&c->side[ours ? THEIRS : OURS], LATE_MS))
             return answer_differ(p, "client %u waits: %s has released it, %s has not", i,

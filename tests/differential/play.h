@@ -15,6 +15,7 @@ struct play {
     const struct script *script;
     struct pair client[CLIENTS];
     const struct op *parked[CLIENTS]; /* the WAIT or BARRIER that has no answer yet */
+    int pushed[CLIENTS];              /* released by a push since it connected */
     int queued[KEYS];                 /* was pushed to in this case */
     struct pair control; /* whose PINGs say that a server has seen what was sent before */
     unsigned nonce;

@@ -12,6 +12,15 @@
 
 enum { SWEPT_BYTES = 200 };
 
+/* Before a WAIT or BARRIER of `client`. */
+static int prepare_to_wait(struct play *p, unsigned client, unsigned cut)
+{
+    if (!p->pushed[client] || !excused(p, DIFFERENT_released_twice))
+        return SAME;
+    int result = exchange_flush(p, client, cut);
+    return result == SAME ? exchange_reconnect(p, client) : result;
+}
+
 /* Adds a WAIT that does not end the step: pipelined with what follows when it cannot block. */
 static int add_wait(struct play *p, const struct step *step, const struct op *op)
 {
@@ -42,6 +51,8 @@ static int play_ask(struct play *p, const struct step *step)
             if (result == SAME)
                 result = exchange_probe(p, op, &there);
         }
+        if (result == SAME && op_blocks(op->code))
+            result = prepare_to_wait(p, step->client, step->cut);
         if (result != SAME || !there)
             continue;
         if (!op_blocks(op->code)) {
