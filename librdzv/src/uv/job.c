@@ -196,17 +196,22 @@ void rdzv__jobs_due(struct rdzv_server *s, uint64_t delay_ms)
         uv_timer_start(&s->jobs_timer, on_jobs_timer, delay_ms, 0);
 }
 
+void rdzv__job_finish(struct rdzv_job *job)
+{
+    rdzv_closed_fn closed = job->closed;
+    void *ctx = job->closed_ctx;
+    rdzv__log_job(job, RDZV_LOG_INFO, "closed with %llu clients, %llu keys and queues",
+                  (unsigned long long)job->ended_conns, (unsigned long long)job->ended_names);
+    rdzv__job_free(job);
+    if (closed != NULL)
+        closed(ctx);
+}
+
 void rdzv__jobs_finish(struct rdzv_server *s)
 {
     while (!queue_empty(&s->gone_jobs)) {
         struct rdzv_job *job = QUEUE_ENTRY(s->gone_jobs.next, struct rdzv_job, link);
-        rdzv_closed_fn closed = job->closed;
-        void *ctx = job->closed_ctx;
         queue_remove(&job->link);
-        rdzv__log_job(job, RDZV_LOG_INFO, "closed with %llu clients, %llu keys and queues",
-                      (unsigned long long)job->ended_conns, (unsigned long long)job->ended_names);
-        rdzv__job_free(job);
-        if (closed != NULL)
-            closed(ctx);
+        rdzv__job_finish(job);
     }
 }

@@ -188,12 +188,12 @@ void rdzv_job_close(rdzv_job *job, rdzv_closed_fn closed, void *ctx)
     else
         rdzv__thread_ask(s, rdzv__job_stop, job);
     rdzv__job_add_stats(job, &s->past);
-    queue_push(&s->gone_jobs, &job->link);
     if (s->borrowed) {
+        queue_push(&s->gone_jobs, &job->link);
         rdzv__jobs_due(s, 0);
         return;
     }
     s->in_callback++;
-    rdzv__jobs_finish(s);
+    rdzv__job_finish(job);
     s->in_callback--;
 }

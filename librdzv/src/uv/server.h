@@ -64,7 +64,7 @@ struct rdzv_job {
     struct rdzv_server *server;
     struct queue open;                  /* caller: in server->open_jobs */
     char run_id[RDZV_RUN_ID_BYTES + 1]; /* "" = the unnamed one; fixed from its open on */
-    struct queue link;                  /* in server->jobs, then in server->gone_jobs */
+    struct queue link;                  /* in server->jobs; closed on a borrowed loop: gone_jobs */
     struct rdzv__core core;
     struct rdzv__listener listener;
     struct queue conns;
@@ -202,7 +202,9 @@ static inline void rdzv__job_enter(struct rdzv_job *job)
 void rdzv__job_left(struct rdzv_job *job);
 /* The jobs have something to do in `delay_ms`. */
 void rdzv__jobs_due(struct rdzv_server *s, uint64_t delay_ms);
-/* Calls every `closed` that is owed. */
+/* Caller: frees a job that has stopped, and calls its `closed`. */
+void rdzv__job_finish(struct rdzv_job *job);
+/* Borrowed loop: for every job in gone_jobs. */
 void rdzv__jobs_finish(struct rdzv_server *s);
 void rdzv__job_publish(struct rdzv_job *job);
 /* For a line about a client that was refused: whose limit it was; "" when it was none. */

@@ -1,0 +1,103 @@
+/*
+ * test_job_end.c: what the end of a job leaves behind: callbacks on the owner's thread while the
+ * loop's thread looks at other jobs, and log lines that tell all.
+ */
+#include "jobs.h"
+#include "runner.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct net_log lines;
+static int fds_before;
+
+static void setup(void)
+{
+    memset(&lines, 0, sizeof lines);
+    fds_before = net_count_fds();
+}
+
+static void teardown(void)
+{
+    ck_assert_int_eq(net_count_fds(), fds_before);
+    net_expect_threads(0);
+}
+
+struct churn {
+    uint16_t port;
+    atomic_int stop;
+    long done;
+};
+
+/* Clients that come, ask and leave: each time, the loop has something to forget a moment later. */
+static void *churn(void *arg)
+{
+    struct churn *c = arg;
+    struct wire out = WIRE_INIT;
+    struct wire in = WIRE_INIT;
+    do {
+        int fd = net_connect(c->port);
+        wire_hello(&out);
+        wire_add(&out, "bsi", RDZV__OP_ADD, "n", 1LL);
+        net_send(fd, &out);
+        net_read(fd, &in, 8);
+        in.len = 0;
+        close(fd);
+        usleep(300);
+        c->done++;
+    } while (!atomic_load(&c->stop));
+    wire_free(&out);
+    wire_free(&in);
+    return NULL;
+}
+
+struct closings {
+    pthread_t owner;
+    int calls;
+    int elsewhere;
+};
+
+static void on_closed(void *ctx)
+{
+    struct closings *c = ctx;
+    c->calls++;
+    c->elsewhere += !pthread_equal(pthread_self(), c->owner);
+}
+
+START_TEST(closed_runs_on_the_owners_thread)
+{
+    enum { ROUNDS = 2000 };
+    rdzv_server_options opt = net_options();
+    opt.forget_after_ms = 1;
+    rdzv_server *s = net_open(&opt, &lines);
+    struct churn c = {.port = net_port(s)};
+    struct closings closings = {.owner = pthread_self()};
+    pthread_t thread;
+    ck_assert_int_eq(pthread_create(&thread, NULL, churn, &c), 0);
+    for (int i = 0; i < ROUNDS; i++) {
+        rdzv_job *job = jobs_open(s, "passing", NULL);
+        rdzv_job_close(job, on_closed, &closings);
+        ck_assert_int_eq(closings.calls, i + 1);
+        ck_assert_int_ge(rdzv_server_dispatch(s), 0);
+    }
+    atomic_store(&c.stop, 1);
+    pthread_join(thread, NULL);
+    ck_assert_int_gt(c.done, 0);
+    ck_assert_int_eq(closings.elsewhere, 0);
+    rdzv_server_close(s, NULL, NULL);
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("job end");
+    TCase *t = tcase_create("own thread");
+    tcase_set_timeout(t, 60);
+    tcase_add_unchecked_fixture(t, net_warm_up, NULL);
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_test(t, closed_runs_on_the_owners_thread);
+    suite_add_tcase(s, t);
+    return s;
+}
