@@ -119,9 +119,9 @@ int rdzv__job_stop(struct rdzv_job *job)
     struct rdzv_server *s = job->server;
     rdzv__job_enter(job);
     job->ended_conns = job->conn_count;
-    job->ended_names = rdzv__core_used(&job->core).keys;
     rdzv__listener_close(job);
     rdzv__conn_close_all(job);
+    job->ended_names = rdzv__core_used(&job->core).keys; /* with no client, none is only awaited */
     rdzv__core_forget(&job->core);
     queue_remove(&job->link);
     rdzv__job_enter(&s->unnamed);

@@ -11,6 +11,8 @@
 #include <unistd.h>
 
 static struct net_log lines;
+static struct wire w;
+static struct wire got;
 static int fds_before;
 
 static void setup(void)
@@ -23,6 +25,8 @@ static void teardown(void)
 {
     ck_assert_int_eq(net_count_fds(), fds_before);
     net_expect_threads(0);
+    wire_free(&w);
+    wire_free(&got);
 }
 
 struct churn {
@@ -90,6 +94,24 @@ START_TEST(closed_runs_on_the_owners_thread)
 }
 END_TEST
 
+START_TEST(awaited_names_are_not_counted)
+{
+    rdzv_server *s = net_open(NULL, &lines);
+    rdzv_job *job = jobs_open(s, "job", NULL);
+    int fd = net_connect(jobs_port(job));
+    wire_hello(&w);
+    wire_add(&w, "bsi", RDZV__OP_ADD, "n", 1LL);
+    wire_add(&w, "biss", RDZV__OP_WAIT, 2LL, "never", "neither");
+    net_send(fd, &w);
+    net_read(fd, &got, 8);
+    JOB_EXPECT_STAT(job, waiting, 1);
+    rdzv_job_close(job, NULL, NULL);
+    net_expect_log(s, &lines, "job \"job\": closed with 1 clients, 1 keys and queues");
+    close(fd);
+    rdzv_server_close(s, NULL, NULL);
+}
+END_TEST
+
 Suite *suite(void)
 {
     Suite *s = suite_create("job end");
@@ -98,6 +120,7 @@ Suite *suite(void)
     tcase_add_unchecked_fixture(t, net_warm_up, NULL);
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, closed_runs_on_the_owners_thread);
+    tcase_add_test(t, awaited_names_are_not_counted);
     suite_add_tcase(s, t);
     return s;
 }
