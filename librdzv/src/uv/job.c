@@ -123,6 +123,7 @@ int rdzv__job_stop(struct rdzv_job *job)
     rdzv__conn_close_all(job);
     job->ended_names = rdzv__core_used(&job->core).keys; /* with no client, none is only awaited */
     rdzv__core_forget(&job->core);
+    rdzv__log_left_out(job);
     queue_remove(&job->link);
     rdzv__job_enter(&s->unnamed);
     rdzv__job_publish(job);

@@ -1,8 +1,8 @@
 /*
  * log.c: log lines of a server. On a borrowed loop the hook is called here; from the own thread
  * lines go through the mailbox. Repeatable events are held to one line per second, kind and job,
- * and the number left out is told when the second is over, so a flood of bad clients is no flood of
- * lines, and that of one job hides no line of another.
+ * and the number left out is told when the second is over or the job ends, so a flood of bad clients
+ * is no flood of lines, and that of one job hides no line of another.
  */
 #include "uv/server.h"
 
@@ -74,7 +74,7 @@ void rdzv__log_kind(struct rdzv_job *job, int kind, int level, const char *forma
     va_end(args);
 }
 
-static void tell_left_out(struct rdzv_job *job)
+void rdzv__log_left_out(struct rdzv_job *job)
 {
     for (int kind = 0; kind < RDZV__LOG_KINDS; kind++) {
         struct rdzv__log_window *w = &job->windows[kind];
@@ -94,5 +94,5 @@ void rdzv__log_timer(uv_timer_t *timer)
 {
     struct rdzv_server *s = timer->data;
     for (struct queue *at = s->jobs.next; at != &s->jobs; at = at->next)
-        tell_left_out(QUEUE_ENTRY(at, struct rdzv_job, link));
+        rdzv__log_left_out(QUEUE_ENTRY(at, struct rdzv_job, link));
 }

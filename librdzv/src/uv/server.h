@@ -146,9 +146,11 @@ __attribute__((format(printf, 3, 4))) void rdzv__log(struct rdzv_server *s, int 
 /* The line names the job. */
 __attribute__((format(printf, 3, 4))) void rdzv__log_job(struct rdzv_job *job, int level,
                                                          const char *format, ...);
-/* For one of the repeatable kinds; says how many were left out when the second is over. */
+/* For one of the repeatable kinds: one line a second; how many were left out is said later. */
 __attribute__((format(printf, 4, 5))) void rdzv__log_kind(struct rdzv_job *job, int kind, int level,
                                                           const char *format, ...);
+/* Says how many were left out so far. */
+void rdzv__log_left_out(struct rdzv_job *job);
 void rdzv__log_timer(uv_timer_t *timer);
 
 /* listen.c */

@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -112,6 +113,57 @@ START_TEST(awaited_names_are_not_counted)
 }
 END_TEST
 
+/* How many clients the lines say were refused, one by one or in sum. */
+static long told(void)
+{
+    long sum = 0;
+    for (const char *at = lines.text; (at = strstr(at, "closed client")) != NULL; at++)
+        sum++;
+    for (const char *at = lines.text; (at = strstr(at, " more like this")) != NULL; at++) {
+        const char *digits = at;
+        while (digits > lines.text && digits[-1] >= '0' && digits[-1] <= '9')
+            digits--;
+        sum += strtol(digits, NULL, 10);
+    }
+    return sum;
+}
+
+static void refuse(uint16_t port)
+{
+    int fd = net_connect(port);
+    wire_bytes(&w, "GET / HTTP/1.1", 14);
+    net_send(fd, &w);
+    net_read_all(fd, &got);
+    close(fd);
+}
+
+START_TEST(refusals_that_were_left_out_are_told_at_the_end)
+{
+    enum { REFUSED = 5 };
+    rdzv_server *s = net_open(NULL, &lines);
+    rdzv_job *job = jobs_open(s, "job", NULL);
+    for (int i = 0; i < REFUSED; i++)
+        refuse(jobs_port(job));
+    JOB_EXPECT_STAT(job, refused, REFUSED);
+    rdzv_job_close(job, NULL, NULL);
+    net_expect_log(s, &lines, "job \"job\": closed with");
+    ck_assert_int_eq(told(), REFUSED);
+    rdzv_server_close(s, NULL, NULL);
+}
+END_TEST
+
+START_TEST(also_at_the_end_of_the_server)
+{
+    enum { REFUSED = 5 };
+    rdzv_server *s = net_open(NULL, &lines);
+    for (int i = 0; i < REFUSED; i++)
+        refuse(net_port(s));
+    NET_EXPECT_STAT(s, refused, REFUSED);
+    rdzv_server_close(s, NULL, NULL);
+    ck_assert_int_eq(told(), REFUSED);
+}
+END_TEST
+
 Suite *suite(void)
 {
     Suite *s = suite_create("job end");
@@ -121,6 +173,8 @@ Suite *suite(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, closed_runs_on_the_owners_thread);
     tcase_add_test(t, awaited_names_are_not_counted);
+    tcase_add_test(t, refusals_that_were_left_out_are_told_at_the_end);
+    tcase_add_test(t, also_at_the_end_of_the_server);
     suite_add_tcase(s, t);
     return s;
 }
