@@ -100,9 +100,10 @@ static void start(struct play *play, uint8_t plan)
         .allocator = &allocator,
         .journal = (plan & NO_JOURNAL) != 0 ? NULL : &journal,
         .limits = {256, 1024, 64, 2048},
-        .max_store_bytes = (plan & SMALL_STORE) != 0 ? 2048 : MAX_BLOCK,
+        .max = {.store_bytes = (plan & SMALL_STORE) != 0 ? 2048 : MAX_BLOCK,
+                .keys = UINT64_MAX,
+                .buffer_bytes = 1 << 15},
         .max_unread_bytes = (plan & PATIENT) != 0 ? 1 << 20 : 1 << 13,
-        .max_buffer_bytes = 1 << 15,
         .hash_seed = 7,
     };
     memset(play, 0, sizeof *play);

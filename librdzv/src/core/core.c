@@ -28,8 +28,7 @@ void rdzv__core_init(struct rdzv__core *core, const struct rdzv__core_options *o
     if (options->journal != NULL)
         core->journal = *options->journal;
     rdzv__store_init(&core->store, options->allocator, options->hash_seed);
-    core->store.max_bytes = options->max_store_bytes;
-    core->store.max_names = options->max_keys != 0 ? options->max_keys : UINT64_MAX;
+    rdzv__core_limit(core, &options->max);
     queue_init(&core->ready);
     queue_init(&core->held);
 }
@@ -66,9 +65,9 @@ struct rdzv__room rdzv__core_used(const struct rdzv__core *core)
 void rdzv__core_limit(struct rdzv__core *core, const struct rdzv__room *max)
 {
     assert(max->store_bytes >= core->store.bytes && max->keys >= rdzv__store_names(&core->store));
+    core->options.max = *max;
     core->store.max_bytes = max->store_bytes;
     core->store.max_names = max->keys;
-    core->options.max_buffer_bytes = max->buffer_bytes;
 }
 
 void rdzv__core_persisted(struct rdzv__core *core, uint64_t record)

@@ -50,10 +50,8 @@ struct rdzv__core_options {
     const rdzv_allocator *allocator;
     const struct rdzv__journal *journal; /* copied; NULL = in memory, no records */
     struct rdzv__wire_limits limits;
-    uint64_t max_store_bytes;
-    uint64_t max_keys; /* 0 = no limit */
+    struct rdzv__room max;
     uint64_t max_unread_bytes;
-    uint64_t max_buffer_bytes;
     uint64_t hash_seed; /* random, so that clients cannot aim at one bucket */
 };
 

@@ -30,7 +30,7 @@ static inline int rdzv__buffer_room(const struct rdzv__session *s, size_t more)
 {
     enum { ALWAYS_GRANTED = 65536 };
     uint64_t own = s->pending_cap + rdzv__session_unsent(s);
-    uint64_t max = s->core->options.max_buffer_bytes;
+    uint64_t max = s->core->options.max.buffer_bytes;
     uint64_t all = s->core->buffer_bytes;
     return (all <= max && more <= max - all) || own + more <= ALWAYS_GRANTED;
 }

@@ -24,10 +24,8 @@ void rdzv__job_init(struct rdzv_job *job, struct rdzv_server *s)
     struct rdzv__core_options options = {
         .allocator = &s->allocator,
         .limits = {o->max_key_bytes, o->max_value_bytes, o->max_request_keys, o->max_request_bytes},
-        .max_store_bytes = job->max.store_bytes,
-        .max_keys = job->max.keys,
+        .max = job->max,
         .max_unread_bytes = o->max_unread_bytes,
-        .max_buffer_bytes = job->max.buffer_bytes,
         .hash_seed = random_seed(),
     };
     job->server = s;
@@ -75,15 +73,15 @@ const char *rdzv__job_whose(const struct rdzv_job *job, int why)
     const rdzv_server_options *o = &job->server->options;
     uint64_t all = o->max_store_bytes;
     uint64_t own = job->max.store_bytes;
-    uint64_t now = job->core.store.max_bytes;
+    uint64_t now = job->core.options.max.store_bytes;
     if (why == RDZV__WHY_KEYS_FULL) {
         all = o->max_keys;
         own = job->max.keys;
-        now = job->core.store.max_names;
+        now = job->core.options.max.keys;
     } else if (why == RDZV__WHY_BUFFERS_FULL) {
         all = o->max_buffer_bytes;
         own = job->max.buffer_bytes;
-        now = job->core.options.max_buffer_bytes;
+        now = job->core.options.max.buffer_bytes;
     } else if (why != RDZV__WHY_STORE_FULL) {
         return "";
     }

@@ -102,7 +102,7 @@ START_TEST(a_full_store_refuses_and_stays_usable)
 {
     struct peers p;
     struct rdzv__core_options options = peers_options();
-    options.max_store_bytes = 20000;
+    options.max.store_bytes = 20000;
     open_all(&p, &options);
     ASK(&p, 0, "bss", RDZV__OP_SET, "counter", "1");
     for (int i = 0; p.open[1]; i++) {
@@ -113,7 +113,7 @@ START_TEST(a_full_store_refuses_and_stays_usable)
         wire_bytes(&w, key, 2);
         wire_add(&w, "s", "value");
         peers_send_wire(&p, 1, &w);
-        ck_assert_uint_le(p.core.store.bytes, options.max_store_bytes);
+        ck_assert_uint_le(p.core.store.bytes, options.max.store_bytes);
     }
     expect_refusal(&p, 1, RDZV__WHY_STORE_FULL);
     ck_assert_uint_gt(p.core.store.keys, 20);
