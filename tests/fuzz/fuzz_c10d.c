@@ -101,7 +101,7 @@ static void start(struct play *play, uint8_t plan)
         .journal = (plan & NO_JOURNAL) != 0 ? NULL : &journal,
         .limits = {256, 1024, 64, 2048},
         .max = {.store_bytes = (plan & SMALL_STORE) != 0 ? 2048 : MAX_BLOCK,
-                .keys = UINT64_MAX,
+                .names = UINT64_MAX,
                 .buffer_bytes = 1 << 15},
         .max_unread_bytes = (plan & PATIENT) != 0 ? 1 << 20 : 1 << 13,
         .hash_seed = 7,
@@ -174,7 +174,7 @@ static void settle(struct play *play, size_t max)
         REQUIRE(c->blocked || rdzv__session_output(&c->session, &span, 1) == 0);
     }
     REQUIRE(play->core.store.bytes <= play->core.store.max_bytes);
-    REQUIRE(rdzv__core_used(&play->core).keys <= play->core.store.max_names);
+    REQUIRE(rdzv__core_used(&play->core).names <= play->core.store.max_names);
     REQUIRE(play->core.waiting <= CLIENTS);
 }
 
@@ -196,7 +196,7 @@ static void tighten(struct rdzv__core *core)
 {
     struct rdzv__room room = rdzv__core_used(core);
     room.store_bytes += 600;
-    room.keys += 2;
+    room.names += 2;
     room.buffer_bytes += 600;
     rdzv__core_limit(core, &room);
 }
@@ -238,7 +238,7 @@ static void stop(struct play *play)
         rdzv__session_close(&play->clients[i].session);
     rdzv__core_forget(&play->core);
     struct rdzv__room used = rdzv__core_used(&play->core);
-    REQUIRE(used.store_bytes == 0 && used.keys == 0 && used.buffer_bytes == 0);
+    REQUIRE(used.store_bytes == 0 && used.names == 0 && used.buffer_bytes == 0);
     REQUIRE(play->core.waiting == 0 && play->core.store.keys == 0);
     rdzv__core_free(&play->core);
     REQUIRE(live == 0);

@@ -64,10 +64,10 @@ struct rdzv__room rdzv__core_used(const struct rdzv__core *core)
 
 void rdzv__core_limit(struct rdzv__core *core, const struct rdzv__room *max)
 {
-    assert(max->store_bytes >= core->store.bytes && max->keys >= rdzv__store_names(&core->store));
+    assert(max->store_bytes >= core->store.bytes && max->names >= rdzv__store_names(&core->store));
     core->options.max = *max;
     core->store.max_bytes = max->store_bytes;
-    core->store.max_names = max->keys;
+    core->store.max_names = max->names;
 }
 
 void rdzv__core_persisted(struct rdzv__core *core, uint64_t record)

@@ -42,7 +42,7 @@ struct rdzv__journal {
 /* What all clients of a core take up, or may take up, together. */
 struct rdzv__room {
     uint64_t store_bytes;
-    uint64_t keys; /* names, be it of keys, queues or waits */
+    uint64_t names; /* with a key, a queue or waits */
     uint64_t buffer_bytes;
 };
 

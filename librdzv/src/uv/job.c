@@ -57,12 +57,12 @@ void rdzv__job_switch(struct rdzv_job *job)
     struct rdzv__room is = rdzv__core_used(&job->core);
     rdzv__job_publish(s->at_work);
     s->others.store_bytes += was.store_bytes - is.store_bytes;
-    s->others.keys += was.keys - is.keys;
+    s->others.names += was.names - is.names;
     s->others.buffer_bytes += was.buffer_bytes - is.buffer_bytes;
     s->at_work = job;
     struct rdzv__room may = {
         share(job->max.store_bytes, o->max_store_bytes, s->others.store_bytes),
-        share(job->max.keys, o->max_keys, s->others.keys),
+        share(job->max.names, o->max_keys, s->others.names),
         share(job->max.buffer_bytes, o->max_buffer_bytes, s->others.buffer_bytes),
     };
     rdzv__core_limit(&job->core, &may);
@@ -76,8 +76,8 @@ const char *rdzv__job_whose(const struct rdzv_job *job, int why)
     uint64_t now = job->core.options.max.store_bytes;
     if (why == RDZV__WHY_KEYS_FULL) {
         all = o->max_keys;
-        own = job->max.keys;
-        now = job->core.options.max.keys;
+        own = job->max.names;
+        now = job->core.options.max.names;
     } else if (why == RDZV__WHY_BUFFERS_FULL) {
         all = o->max_buffer_bytes;
         own = job->max.buffer_bytes;
@@ -119,7 +119,7 @@ int rdzv__job_stop(struct rdzv_job *job)
     job->ended_conns = job->conn_count;
     rdzv__listener_close(job);
     rdzv__conn_close_all(job);
-    job->ended_names = rdzv__core_used(&job->core).keys; /* with no client, none is only awaited */
+    job->ended_names = rdzv__core_used(&job->core).names; /* with no client, none is only awaited */
     rdzv__core_forget(&job->core);
     rdzv__log_left_out(job);
     queue_remove(&job->link);
@@ -143,7 +143,7 @@ void rdzv__job_left(struct rdzv_job *job)
 
 static void forget(struct rdzv_job *job)
 {
-    uint64_t names = rdzv__core_used(&job->core).keys;
+    uint64_t names = rdzv__core_used(&job->core).names;
     job->forget_ms = 0;
     if (names == 0)
         return;

@@ -59,7 +59,7 @@ static struct rdzv_job *allocate(struct rdzv_server *s, const rdzv_job_options *
     memset(job, 0, sizeof *job);
     memcpy(job->run_id, opt->run_id, strlen(opt->run_id) + 1);
     job->max.store_bytes = own_limit(opt->max_store_bytes, o->max_store_bytes);
-    job->max.keys = own_limit(opt->max_keys, o->max_keys);
+    job->max.names = own_limit(opt->max_keys, o->max_keys);
     job->max.buffer_bytes = own_limit(opt->max_buffer_bytes, o->max_buffer_bytes);
     job->max_connections = own_limit(opt->max_connections, o->max_connections);
     job->forget_after_ms = opt->forget_after_ms;

@@ -69,7 +69,7 @@ static void init_unnamed(struct rdzv_server *s)
 {
     struct rdzv_job *job = &s->unnamed;
     job->max.store_bytes = s->options.max_store_bytes;
-    job->max.keys = s->options.max_keys;
+    job->max.names = s->options.max_keys;
     job->max.buffer_bytes = s->options.max_buffer_bytes;
     job->max_connections = s->options.max_connections;
     job->forget_after_ms = s->options.forget_after_ms;

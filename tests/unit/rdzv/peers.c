@@ -11,7 +11,7 @@ struct rdzv__core_options peers_options(void)
     return (struct rdzv__core_options){
         .allocator = &rdzv__allocator_libc,
         .limits = {8192, 8 << 20, 131072, 256 << 20},
-        .max = {.store_bytes = 4ull << 30, .keys = 1 << 30, .buffer_bytes = 4ull << 30},
+        .max = {.store_bytes = 4ull << 30, .names = 1 << 30, .buffer_bytes = 4ull << 30},
         .max_unread_bytes = 256 << 20,
         .hash_seed = 42,
     };

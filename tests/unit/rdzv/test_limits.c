@@ -140,7 +140,7 @@ START_TEST(limits_may_change)
     ASK(&p, 0, "bss", RDZV__OP_SET, "a", "1");
     ASK(&p, 0, "bss", RDZV__OP_QUEUE_PUSH, "q", "e");
     struct rdzv__room used = rdzv__core_used(&p.core);
-    ck_assert_uint_eq(used.keys, 2);
+    ck_assert_uint_eq(used.names, 2);
     ck_assert_uint_eq(used.store_bytes, p.core.store.bytes);
     ck_assert_uint_eq(used.buffer_bytes, 0);
     rdzv__core_limit(&p.core, &used);
@@ -150,7 +150,7 @@ START_TEST(limits_may_change)
     expect_refusal(&p, 1, RDZV__WHY_KEYS_FULL);
     ASK(&p, 2, "bis", RDZV__OP_WAIT, 1LL, "b");
     expect_refusal(&p, 2, RDZV__WHY_STORE_FULL); /* for the wait itself */
-    used.keys++;
+    used.names++;
     rdzv__core_limit(&p.core, &used);
     ASK(&p, 3, "bss", RDZV__OP_SET, "b", "1");
     expect_refusal(&p, 3, RDZV__WHY_STORE_FULL);
