@@ -37,7 +37,7 @@ void rdzv__core_free(struct rdzv__core *core)
 {
     assert(queue_empty(&core->ready) && queue_empty(&core->held) && core->waiting == 0 &&
            core->buffer_bytes == 0);
-    rdzv__store_free(&core->store);
+    rdzv__store_clear(&core->store);
     rdzv__out_free_spare(core);
 }
 
@@ -47,7 +47,7 @@ void rdzv__core_forget(struct rdzv__core *core)
     rdzv__out_free_spare(core);
     if (rdzv__store_names(&core->store) == 0)
         return;
-    rdzv__store_free(&core->store);
+    rdzv__store_clear(&core->store);
     if (core->journal.change == NULL)
         return;
     struct rdzv__change change = {RDZV__CHANGE_FORGET, {NULL, 0}, {NULL, 0}};

@@ -62,7 +62,7 @@ void rdzv__store_init(struct rdzv__store *st, const rdzv_allocator *allocator, u
     st->hash_seed = hash_seed;
 }
 
-void rdzv__store_free(struct rdzv__store *st)
+void rdzv__store_clear(struct rdzv__store *st)
 {
     while (st->entries != NULL) {
         struct rdzv__name *name = &st->entries->name;
@@ -146,7 +146,7 @@ struct rdzv__name *rdzv__store_name(struct rdzv__store *st, const uint8_t *key, 
     return e != NULL ? &e->name : create(st, key, len, hash);
 }
 
-void rdzv__store_forget(struct rdzv__store *st, struct rdzv__name *name)
+void rdzv__store_drop(struct rdzv__store *st, struct rdzv__name *name)
 {
     struct entry *e = entry_of(name);
     HASH_DELETE(hh, st->entries, e);

@@ -39,8 +39,8 @@ static inline int rdzv__name_ready(const struct rdzv__name *name)
 
 /* Without room until max_bytes and max_names are set. */
 void rdzv__store_init(struct rdzv__store *st, const rdzv_allocator *allocator, uint64_t hash_seed);
-/* Forgets everything, after which the store may be used again. No waiter may be left. */
-void rdzv__store_free(struct rdzv__store *st);
+/* Drops every name; the store may be used again. No waiter may be left. */
+void rdzv__store_clear(struct rdzv__store *st);
 
 /* Memory that counts against max_bytes. `size` is the one that was allocated. */
 void *rdzv__store_alloc(struct rdzv__store *st, size_t size);
@@ -53,11 +53,11 @@ struct rdzv__name *rdzv__store_find(struct rdzv__store *st, const uint8_t *key, 
 /* Finds or creates; NULL is a failure, see st->why. To be settled when done. */
 struct rdzv__name *rdzv__store_name(struct rdzv__store *st, const uint8_t *key, size_t len);
 /* Takes a name without key, queue and waiter out of the table. */
-void rdzv__store_forget(struct rdzv__store *st, struct rdzv__name *name);
+void rdzv__store_drop(struct rdzv__store *st, struct rdzv__name *name);
 static inline void rdzv__store_settle(struct rdzv__store *st, struct rdzv__name *name)
 {
     if (!rdzv__name_ready(name) && queue_empty(&name->waiters))
-        rdzv__store_forget(st, name);
+        rdzv__store_drop(st, name);
 }
 
 /* In creation order, also names without a key. NULL at the end. */
