@@ -1,11 +1,12 @@
 /*
- * core.c: the store server as one object: which sessions have something to do, and which record is
- * persisted. Invariant: a session is on the held list exactly while it has output that waits for a
- * record, and persisted <= recorded.
+ * core.c: the store server as one object: which sessions have something to do, which record is open
+ * and which is persisted. Invariant: a session is on the held list exactly while it has output that
+ * waits for a record, and persisted <= recorded.
  */
 #include "core/core.h"
 
 #include "core/out.h"
+#include "core/record.h"
 
 #include <assert.h>
 #include <string.h>
@@ -41,6 +42,23 @@ void rdzv__core_free(struct rdzv__core *core)
     rdzv__out_free_spare(core);
 }
 
+void rdzv__record_put(struct rdzv__core *core, int kind, struct rdzv__field key,
+                      struct rdzv__field value)
+{
+    struct rdzv__change change = {kind, key, value};
+    if (!core->record_open) {
+        core->record_open = 1;
+        core->recorded++;
+    }
+    core->journal.change(core->journal.ctx, core->recorded, &change);
+}
+
+void rdzv__record_end(struct rdzv__core *core)
+{
+    core->record_open = 0;
+    core->journal.sealed(core->journal.ctx, core->recorded);
+}
+
 void rdzv__core_forget(struct rdzv__core *core)
 {
     assert(core->waiting == 0 && core->buffer_bytes == 0);
@@ -48,12 +66,9 @@ void rdzv__core_forget(struct rdzv__core *core)
     if (rdzv__store_names(&core->store) == 0)
         return;
     rdzv__store_clear(&core->store);
-    if (core->journal.change == NULL)
-        return;
-    struct rdzv__change change = {RDZV__CHANGE_FORGET, {NULL, 0}, {NULL, 0}};
-    core->recorded++;
-    core->journal.change(core->journal.ctx, core->recorded, &change);
-    core->journal.sealed(core->journal.ctx, core->recorded);
+    struct rdzv__field none = {NULL, 0};
+    rdzv__record_change(core, RDZV__CHANGE_FORGET, none, none);
+    rdzv__record_seal(core);
 }
 
 struct rdzv__room rdzv__core_used(const struct rdzv__core *core)

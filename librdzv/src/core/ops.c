@@ -6,6 +6,7 @@
 #include "core/ops.h"
 
 #include "core/out.h"
+#include "core/record.h"
 #include "core/wait.h"
 
 #include <string.h>
@@ -13,27 +14,6 @@
 enum { CHECK_READY = 0, CHECK_NOT_READY = 1, WAIT_CANCELED = 1 };
 
 typedef int op_fn(struct rdzv__session *s, const uint8_t *body);
-
-static void record_change(struct rdzv__core *core, int kind, struct rdzv__field key,
-                          struct rdzv__field value)
-{
-    if (core->journal.change == NULL)
-        return;
-    if (!core->record_open) {
-        core->record_open = 1;
-        core->recorded++;
-    }
-    struct rdzv__change change = {kind, key, value};
-    core->journal.change(core->journal.ctx, core->recorded, &change);
-}
-
-static void seal_record(struct rdzv__core *core)
-{
-    if (!core->record_open)
-        return;
-    core->record_open = 0;
-    core->journal.sealed(core->journal.ctx, core->recorded);
-}
 
 static struct rdzv__field name_field(const struct rdzv__name *name)
 {
@@ -48,14 +28,14 @@ static int put(struct rdzv__core *core, struct rdzv__name *name, struct rdzv__fi
     int changed;
     int why = rdzv__store_put(&core->store, name, value.data, value.len, &changed);
     if (why == RDZV__WHY_OK && changed)
-        record_change(core, RDZV__CHANGE_SET, name_field(name), value);
+        rdzv__record_change(core, RDZV__CHANGE_SET, name_field(name), value);
     return why;
 }
 
 /* Ends a request about one name: record, wake-ups, name. */
 static int finish(struct rdzv__core *core, struct rdzv__name *name, int why)
 {
-    seal_record(core);
+    rdzv__record_seal(core);
     if (why == RDZV__WHY_OK && name->has_key)
         rdzv__wake_all(name);
     rdzv__store_settle(&core->store, name);
@@ -98,7 +78,7 @@ static int run_compare_set(struct rdzv__session *s, const uint8_t *body)
         why = put(core, name, desired);
         reply = desired;
     }
-    seal_record(core);
+    rdzv__record_seal(core);
     if (why == RDZV__WHY_OK) {
         rdzv__out_depend(s);
         rdzv__out_vec(s, reply.data, reply.len);
@@ -131,7 +111,7 @@ static int add(struct rdzv__core *core, struct rdzv__name *name, uint64_t delta,
     if (why == RDZV__WHY_OK && changed && core->journal.change != NULL) {
         struct rdzv__field sum;
         sum.data = rdzv__name_value(name, &sum.len);
-        record_change(core, RDZV__CHANGE_SET, name_field(name), sum);
+        rdzv__record_change(core, RDZV__CHANGE_SET, name_field(name), sum);
     }
     return why;
 }
@@ -146,7 +126,7 @@ static int run_add(struct rdzv__session *s, const uint8_t *body)
         return core->store.why;
     int64_t sum = 0;
     int why = add(core, name, delta, &sum);
-    seal_record(core);
+    rdzv__record_seal(core);
     if (why == RDZV__WHY_OK) {
         rdzv__out_depend(s);
         rdzv__out_u64(s, (uint64_t)sum);
@@ -192,8 +172,8 @@ static int run_delete_key(struct rdzv__session *s, const uint8_t *body)
     uint64_t removed = name != NULL && name->has_key;
     if (removed) {
         rdzv__store_remove(&core->store, name);
-        record_change(core, RDZV__CHANGE_DELETE, key, (struct rdzv__field){NULL, 0});
-        seal_record(core);
+        rdzv__record_change(core, RDZV__CHANGE_DELETE, key, (struct rdzv__field){NULL, 0});
+        rdzv__record_seal(core);
         rdzv__store_settle(&core->store, name);
     }
     rdzv__out_depend(s);
@@ -211,7 +191,7 @@ static int run_append(struct rdzv__session *s, const uint8_t *body)
         return core->store.why;
     int why = rdzv__store_append(&core->store, name, value.data, value.len);
     if (why == RDZV__WHY_OK)
-        record_change(core, RDZV__CHANGE_APPEND, key, value);
+        rdzv__record_change(core, RDZV__CHANGE_APPEND, key, value);
     return finish(core, name, why);
 }
 
@@ -239,7 +219,7 @@ static int run_multi_set(struct rdzv__session *s, const uint8_t *body)
             rdzv__store_settle(&core->store, name);
         done += why == RDZV__WHY_OK;
     }
-    seal_record(core);
+    rdzv__record_seal(core);
     for (; done > 0 && core->waiting > 0; done--) {
         struct rdzv__field key = rdzv__take_string(&body);
         rdzv__take_string(&body);
@@ -271,8 +251,8 @@ static int run_queue_push(struct rdzv__session *s, const uint8_t *body)
         return core->store.why;
     int why = rdzv__store_queue_push(&core->store, name, value.data, value.len);
     if (why == RDZV__WHY_OK) {
-        record_change(core, RDZV__CHANGE_PUSH, key, value);
-        seal_record(core);
+        rdzv__record_change(core, RDZV__CHANGE_PUSH, key, value);
+        rdzv__record_seal(core);
         rdzv__wake_longest(name);
     }
     rdzv__store_settle(&core->store, name);
@@ -286,8 +266,8 @@ static int run_queue_pop(struct rdzv__session *s, const uint8_t *body)
     struct rdzv__name *name = rdzv__store_find(&core->store, key.data, key.len);
     uint64_t len = name != NULL ? name->items : 0;
     if (len > 0) {
-        record_change(core, RDZV__CHANGE_POP, key, (struct rdzv__field){NULL, 0});
-        seal_record(core);
+        rdzv__record_change(core, RDZV__CHANGE_POP, key, (struct rdzv__field){NULL, 0});
+        rdzv__record_seal(core);
     }
     rdzv__out_depend(s);
     rdzv__out_u64(s, len);
@@ -334,7 +314,7 @@ static int run_barrier(struct rdzv__session *s, const uint8_t *body)
         return core->store.why;
     int64_t count = 0;
     int why = add(core, name, 1, &count);
-    seal_record(core);
+    rdzv__record_seal(core);
     if (why == RDZV__WHY_OK && count < world_size) {
         why = rdzv__wait_name(s, name);
     } else if (why == RDZV__WHY_OK) {
