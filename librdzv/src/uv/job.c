@@ -68,6 +68,13 @@ void rdzv__job_switch(struct rdzv_job *job)
     rdzv__core_limit(&job->core, &may);
 }
 
+const char *rdzv__whose_limit(int of_job, int with_others)
+{
+    if (of_job)
+        return " (of this job)";
+    return with_others ? " (of the server, all jobs together)" : "";
+}
+
 const char *rdzv__job_whose(const struct rdzv_job *job, int why)
 {
     const rdzv_server_options *o = &job->server->options;
@@ -85,9 +92,7 @@ const char *rdzv__job_whose(const struct rdzv_job *job, int why)
     } else if (why != RDZV__WHY_STORE_FULL) {
         return "";
     }
-    if (own < all && now == own)
-        return " (of this job)";
-    return now < all ? " (of the server, all jobs together)" : "";
+    return rdzv__whose_limit(own < all && now == own, now < all);
 }
 
 void rdzv__job_publish(struct rdzv_job *job)

@@ -70,7 +70,7 @@ static struct rdzv_job *allocate(struct rdzv_server *s, const rdzv_job_options *
 /* Whether a job may be opened now. */
 static int check_open(const struct rdzv_server *s, rdzv_error *err)
 {
-    if (s->owner != getpid())
+    if (rdzv__server_check(s) != RDZV_OK)
         return rdzv__fail(err, RDZV_ESTATE, 0,
                           "the server belongs to process %ld, not to its child", (long)s->owner);
     if (s->in_callback)
@@ -157,24 +157,36 @@ void rdzv__job_add_stats(const struct rdzv_job *job, rdzv_server_stats *sum)
     sum->buffer_bytes += atomic_load_explicit(&st->buffer_bytes, memory_order_relaxed);
 }
 
-int rdzv_job_get_stats(const rdzv_job *job, rdzv_server_stats *ret)
+int rdzv__stats_give(const rdzv_server_stats *sum, rdzv_server_stats *ret)
 {
-    rdzv_server_stats now = {0};
-    if (job == NULL || ret == NULL || ret->size < sizeof ret->size)
+    rdzv_server_stats now = *sum;
+    if (ret == NULL || ret->size < sizeof ret->size)
         return RDZV_EINVAL;
-    if (job->server->owner != getpid())
-        return RDZV_ESTATE;
-    rdzv__job_add_stats(job, &now);
     now.size = ret->size;
     rdzv__options_fill(ret, ret->size, &now, sizeof now);
     return RDZV_OK;
 }
 
+static struct rdzv_server *server_of(const rdzv_job *job)
+{
+    return job != NULL ? job->server : NULL;
+}
+
+int rdzv_job_get_stats(const rdzv_job *job, rdzv_server_stats *ret)
+{
+    rdzv_server_stats now = {0};
+    int code = rdzv__server_check(server_of(job));
+    if (code != RDZV_OK)
+        return code;
+    rdzv__job_add_stats(job, &now);
+    return rdzv__stats_give(&now, ret);
+}
+
 void rdzv_job_close(rdzv_job *job, rdzv_closed_fn closed, void *ctx)
 {
-    if (job == NULL || job->server->owner != getpid())
+    struct rdzv_server *s = server_of(job);
+    if (rdzv__server_check(s) != RDZV_OK)
         return;
-    struct rdzv_server *s = job->server;
     if (s->in_callback) {
         if (!s->borrowed)
             rdzv__log(s, RDZV_LOG_ERROR, "rdzv_job_close was called from a callback: ignored");

@@ -242,9 +242,7 @@ static int too_many(struct rdzv_job *job)
     rdzv__log_kind(job, RDZV__LOG_TOO_MANY, RDZV_LOG_WARN,
                    "closed a new client: %llu are connected, which is max_connections%s",
                    (unsigned long long)(of_job ? job->conn_count : s->conn_count),
-                   of_job                            ? " (of this job)"
-                   : job->conn_count < s->conn_count ? " (of the server, all jobs together)"
-                                                     : "");
+                   rdzv__whose_limit(of_job, job->conn_count < s->conn_count));
     return 1;
 }
 

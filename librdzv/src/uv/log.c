@@ -23,18 +23,6 @@ static void emit(struct rdzv_server *s, int level, const char *line)
     s->in_callback--;
 }
 
-void rdzv__log(struct rdzv_server *s, int level, const char *format, ...)
-{
-    char line[LINE_BYTES];
-    va_list args;
-    if (!rdzv__logs(s, level))
-        return;
-    va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
-    va_end(args);
-    emit(s, level, line);
-}
-
 __attribute__((format(printf, 3, 0))) static void log_args(struct rdzv_job *job, int level,
                                                            const char *format, va_list args)
 {
@@ -46,6 +34,14 @@ __attribute__((format(printf, 3, 0))) static void log_args(struct rdzv_job *job,
     size_t used = strlen(line);
     vsnprintf(line + used, sizeof line - used, format, args);
     emit(job->server, level, line);
+}
+
+void rdzv__log(struct rdzv_server *s, int level, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    log_args(&s->unnamed, level, format, args);
+    va_end(args);
 }
 
 void rdzv__log_job(struct rdzv_job *job, int level, const char *format, ...)

@@ -38,10 +38,7 @@ static void on_drained(uv_timer_t *timer)
         rdzv__mailbox_post(&s->mailbox, s->drained_letter);
         return;
     }
-    rdzv_closed_fn drained = s->drained;
-    s->drained = NULL;
-    if (drained != NULL)
-        drained(s->drained_ctx);
+    rdzv__server_drained(s);
 }
 
 void rdzv__loop_drain(struct rdzv_server *s, int32_t timeout_ms)

@@ -174,13 +174,6 @@ int rdzv_server_open(rdzv_server **ret, const rdzv_server_options *opt, rdzv_err
     return RDZV_OK;
 }
 
-static int check(const rdzv_server *s)
-{
-    if (s == NULL)
-        return RDZV_EINVAL;
-    return s->owner == getpid() ? RDZV_OK : RDZV_ESTATE;
-}
-
 const char *rdzv_server_address(const rdzv_server *s, uint16_t *port)
 {
     return rdzv_job_address(&s->unnamed, port);
@@ -188,21 +181,16 @@ const char *rdzv_server_address(const rdzv_server *s, uint16_t *port)
 
 int rdzv_server_get_stats(const rdzv_server *s, rdzv_server_stats *ret)
 {
-    int code = check(s);
+    int code = rdzv__server_check(s);
     if (code != RDZV_OK)
         return code;
-    if (ret == NULL || ret->size < sizeof ret->size)
-        return RDZV_EINVAL;
     rdzv_server_stats sum = s->past;
     for (const struct queue *at = s->open_jobs.next; at != &s->open_jobs; at = at->next)
         rdzv__job_add_stats(QUEUE_ENTRY(at, struct rdzv_job, open), &sum);
-    sum.size = ret->size;
-    rdzv__options_fill(ret, ret->size, &sum, sizeof sum);
-    return RDZV_OK;
+    return rdzv__stats_give(&sum, ret);
 }
 
-/* What the letter of a finished drain calls, on the caller's thread. */
-static void deliver_drained(void *ctx)
+void rdzv__server_drained(void *ctx)
 {
     struct rdzv_server *s = ctx;
     rdzv_closed_fn drained = s->drained;
@@ -213,7 +201,7 @@ static void deliver_drained(void *ctx)
 
 int rdzv_server_drain(rdzv_server *s, int32_t timeout_ms, rdzv_closed_fn drained, void *ctx)
 {
-    int code = check(s);
+    int code = rdzv__server_check(s);
     if (code != RDZV_OK)
         return code;
     if (timeout_ms < -1)
@@ -229,7 +217,7 @@ int rdzv_server_drain(rdzv_server *s, int32_t timeout_ms, rdzv_closed_fn drained
         rdzv__loop_drain(s, timeout_ms);
         return RDZV_OK;
     }
-    s->drained_letter->call = deliver_drained;
+    s->drained_letter->call = rdzv__server_drained;
     s->drained_letter->ctx = s;
     s->drain_timeout_ms = timeout_ms;
     atomic_store(&s->drain_command, 1);
@@ -240,7 +228,7 @@ int rdzv_server_drain(rdzv_server *s, int32_t timeout_ms, rdzv_closed_fn drained
 /* For the calls that only a server with its own thread has. */
 static int check_own(const rdzv_server *s)
 {
-    int code = check(s);
+    int code = rdzv__server_check(s);
     if (code == RDZV_OK && s->borrowed)
         code = RDZV_ENOTSUP;
     return code;
@@ -284,7 +272,7 @@ void rdzv__server_finish(struct rdzv_server *s)
     if (!s->borrowed)
         rdzv__mailbox_deliver(&s->mailbox);
     rdzv__jobs_finish(s);
-    deliver_drained(s);
+    rdzv__server_drained(s);
     rdzv_closed_fn closed = s->closed;
     void *ctx = s->closed_ctx;
     if (!s->borrowed)
@@ -296,7 +284,7 @@ void rdzv__server_finish(struct rdzv_server *s)
 
 void rdzv_server_close(rdzv_server *s, rdzv_closed_fn closed, void *ctx)
 {
-    if (check(s) != RDZV_OK)
+    if (rdzv__server_check(s) != RDZV_OK)
         return; /* NULL, or a child after fork: everything here belongs to the parent */
     if (s->in_callback) {
         if (!s->borrowed) /* there the hook that calls us may be the log hook: it would not end */

@@ -18,6 +18,7 @@
 #include <stdatomic.h>
 #include <sys/socket.h>
 #include <sys/types.h>
+#include <unistd.h>
 #include <uv.h>
 
 enum { RDZV__READ_BYTES = 65536 };
@@ -211,9 +212,13 @@ void rdzv__jobs_finish(struct rdzv_server *s);
 void rdzv__job_publish(struct rdzv_job *job);
 /* For a line about a client that was refused: whose limit it was; "" when it was none. */
 const char *rdzv__job_whose(const struct rdzv_job *job, int why);
+/* The job's own limit, or else one that other jobs have used up. */
+const char *rdzv__whose_limit(int of_job, int with_others);
 
 /* job_calls.c */
 void rdzv__job_add_stats(const struct rdzv_job *job, rdzv_server_stats *sum);
+/* Copies `sum` to a caller's struct, which may be of another version. RDZV_OK or RDZV_EINVAL. */
+int rdzv__stats_give(const rdzv_server_stats *sum, rdzv_server_stats *ret);
 
 /* loop.c: what happens on the loop's thread. */
 int rdzv__loop_start(struct rdzv_server *s);
@@ -231,7 +236,16 @@ int rdzv__thread_start(struct rdzv_server *s, rdzv_error *err);
 void rdzv__thread_stop(struct rdzv_server *s);
 
 /* server.c */
-/* Calls `drained` if it is still owed, frees everything, calls `closed`. */
+/* Caller: may it call anything on this server? */
+static inline int rdzv__server_check(const struct rdzv_server *s)
+{
+    if (s == NULL)
+        return RDZV_EINVAL;
+    return s->owner == getpid() ? RDZV_OK : RDZV_ESTATE;
+}
+/* Caller: calls `drained` of struct rdzv_server *s, if it is still owed. */
+void rdzv__server_drained(void *s);
+/* Caller: calls what is still owed, frees everything, calls `closed`. */
 void rdzv__server_finish(struct rdzv_server *s);
 
 #endif
