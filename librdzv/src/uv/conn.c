@@ -138,6 +138,27 @@ static void settle_ready(struct rdzv_job *job)
         settle(QUEUE_ENTRY(session, struct rdzv__conn, session));
 }
 
+/* Ends those that began a request too long ago. */
+static void on_request_timer(uv_timer_t *timer)
+{
+    struct rdzv_server *s = timer->data;
+    uint64_t now = uv_now(s->loop);
+    while (!queue_empty(&s->begun)) {
+        struct rdzv__conn *c = QUEUE_ENTRY(s->begun.next, struct rdzv__conn, begun);
+        uint64_t age = now - c->begun_ms;
+        if (age < s->options.request_timeout_ms) {
+            uv_timer_start(timer, on_request_timer, s->options.request_timeout_ms - age, 0);
+            break;
+        }
+        queue_remove(&c->begun);
+        rdzv__job_enter(c->job);
+        rdzv__session_expire(&c->session);
+        settle_ready(c->job);
+    }
+    rdzv__conn_free_gone(s);
+    rdzv__job_publish(s->at_work);
+}
+
 /* After bytes were fed: is there half a request, and is it the one that was there before? */
 static void watch_request(struct rdzv__conn *c, uint64_t requests_before)
 {
@@ -155,28 +176,7 @@ static void watch_request(struct rdzv__conn *c, uint64_t requests_before)
     c->begun_ms = uv_now(s->loop);
     queue_push(&s->begun, &c->begun);
     if (!uv_is_active((uv_handle_t *)&s->request_timer))
-        uv_timer_start(&s->request_timer, rdzv__conn_request_timer, s->options.request_timeout_ms,
-                       0);
-}
-
-void rdzv__conn_request_timer(uv_timer_t *timer)
-{
-    struct rdzv_server *s = timer->data;
-    uint64_t now = uv_now(s->loop);
-    while (!queue_empty(&s->begun)) {
-        struct rdzv__conn *c = QUEUE_ENTRY(s->begun.next, struct rdzv__conn, begun);
-        uint64_t age = now - c->begun_ms;
-        if (age < s->options.request_timeout_ms) {
-            uv_timer_start(timer, rdzv__conn_request_timer, s->options.request_timeout_ms - age, 0);
-            break;
-        }
-        queue_remove(&c->begun);
-        rdzv__job_enter(c->job);
-        rdzv__session_expire(&c->session);
-        settle_ready(c->job);
-    }
-    rdzv__conn_free_gone(s);
-    rdzv__job_publish(s->at_work);
+        uv_timer_start(&s->request_timer, on_request_timer, s->options.request_timeout_ms, 0);
 }
 
 /* 0 = read on, 1 = enough for now. */

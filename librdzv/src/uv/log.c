@@ -52,24 +52,6 @@ void rdzv__log_job(struct rdzv_job *job, int level, const char *format, ...)
     va_end(args);
 }
 
-void rdzv__log_kind(struct rdzv_job *job, int kind, int level, const char *format, ...)
-{
-    struct rdzv_server *s = job->server;
-    struct rdzv__log_window *w = &job->windows[kind];
-    uint64_t now = uv_now(s->loop);
-    if (w->opened_ms != 0 && now - w->opened_ms < WINDOW_MS) {
-        w->left_out++;
-        if (!s->closing && !uv_is_active((uv_handle_t *)&s->log_timer))
-            uv_timer_start(&s->log_timer, rdzv__log_timer, WINDOW_MS, 0);
-        return;
-    }
-    w->opened_ms = now > 0 ? now : 1;
-    va_list args;
-    va_start(args, format);
-    log_args(job, level, format, args);
-    va_end(args);
-}
-
 void rdzv__log_left_out(struct rdzv_job *job)
 {
     for (int kind = 0; kind < RDZV__LOG_KINDS; kind++) {
@@ -86,9 +68,27 @@ void rdzv__log_left_out(struct rdzv_job *job)
     }
 }
 
-void rdzv__log_timer(uv_timer_t *timer)
+static void on_log_timer(uv_timer_t *timer)
 {
     struct rdzv_server *s = timer->data;
     for (struct queue *at = s->jobs.next; at != &s->jobs; at = at->next)
         rdzv__log_left_out(QUEUE_ENTRY(at, struct rdzv_job, link));
+}
+
+void rdzv__log_kind(struct rdzv_job *job, int kind, int level, const char *format, ...)
+{
+    struct rdzv_server *s = job->server;
+    struct rdzv__log_window *w = &job->windows[kind];
+    uint64_t now = uv_now(s->loop);
+    if (w->opened_ms != 0 && now - w->opened_ms < WINDOW_MS) {
+        w->left_out++;
+        if (!s->closing && !uv_is_active((uv_handle_t *)&s->log_timer))
+            uv_timer_start(&s->log_timer, on_log_timer, WINDOW_MS, 0);
+        return;
+    }
+    w->opened_ms = now > 0 ? now : 1;
+    va_list args;
+    va_start(args, format);
+    log_args(job, level, format, args);
+    va_end(args);
 }

@@ -74,16 +74,12 @@ void rdzv__loop_close(struct rdzv_server *s)
         uv_close((uv_handle_t *)&s->async, rdzv__loop_handle_closed);
 }
 
-void rdzv__loop_handle_gone(struct rdzv_server *s)
+void rdzv__loop_handle_closed(uv_handle_t *handle)
 {
+    struct rdzv_server *s = handle->data;
     s->handles--;
     if (s->handles == 0 && s->closing && s->borrowed)
         rdzv__server_finish(s);
-}
-
-void rdzv__loop_handle_closed(uv_handle_t *handle)
-{
-    rdzv__loop_handle_gone(handle->data);
 }
 
 static void on_command(uv_async_t *async)

@@ -114,10 +114,10 @@ struct rdzv_server {
     uint32_t handles; /* uv handles whose close callback has not run */
     int closing;
     int drain;
-    rdzv_closed_fn drained; /* NULL once called */
-    void *drained_ctx;
-    rdzv_closed_fn closed;
-    void *closed_ctx;
+    rdzv_closed_fn drained; /* caller: NULL once called */
+    void *drained_ctx;      /* caller */
+    rdzv_closed_fn closed;  /* caller */
+    void *closed_ctx;       /* caller */
     uint8_t *read_buffer;
 
     /* Own thread only. */
@@ -125,7 +125,8 @@ struct rdzv_server {
     uv_async_t async;
     pthread_t thread;
     struct rdzv__mailbox mailbox;
-    struct rdzv__letter *drained_letter; /* allocated at open, so drained cannot be lost */
+    struct rdzv__letter *drained_letter; /* caller, until the loop posts it; allocated at open, so
+                                            drained cannot be lost */
     atomic_int drain_command;
     atomic_int close_command;
     int32_t drain_timeout_ms; /* written before drain_command */
@@ -152,7 +153,6 @@ __attribute__((format(printf, 4, 5))) void rdzv__log_kind(struct rdzv_job *job, 
                                                           const char *format, ...);
 /* Says how many were left out so far. */
 void rdzv__log_left_out(struct rdzv_job *job);
-void rdzv__log_timer(uv_timer_t *timer);
 
 /* listen.c */
 int rdzv__listener_bind(struct rdzv__listener *l, const struct rdzv__listen_at *at,
@@ -175,8 +175,6 @@ void rdzv__conn_serve(struct rdzv__conn *c, uint32_t events);
 /* At the end of a turn. */
 void rdzv__conn_free_gone(struct rdzv_server *s);
 void rdzv__conn_close_all(struct rdzv_job *job);
-/* Ends those that began a request too long ago. */
-void rdzv__conn_request_timer(uv_timer_t *timer);
 
 /* events.c: the listeners and all connections as one descriptor on the loop. */
 int rdzv__events_start(struct rdzv_server *s); /* 0, or a libuv error and nothing is left */
@@ -215,7 +213,7 @@ const char *rdzv__job_whose(const struct rdzv_job *job, int why);
 /* The job's own limit, or else one that other jobs have used up. */
 const char *rdzv__whose_limit(int of_job, int with_others);
 
-/* job_calls.c */
+/* job_calls.c, on the caller's thread */
 void rdzv__job_add_stats(const struct rdzv_job *job, rdzv_server_stats *sum);
 /* Copies `sum` to a caller's struct, which may be of another version. RDZV_OK or RDZV_EINVAL. */
 int rdzv__stats_give(const rdzv_server_stats *sum, rdzv_server_stats *ret);
@@ -228,9 +226,7 @@ void rdzv__loop_close(struct rdzv_server *s);
 void rdzv__loop_conn_left(struct rdzv_server *s);
 /* Close callback of every handle of the server itself. */
 void rdzv__loop_handle_closed(uv_handle_t *handle);
-void rdzv__loop_handle_gone(struct rdzv_server *s);
-/* Own thread. */
-/* Caller: has the loop run `ask`, and returns what that returned. */
+/* Caller, own thread: has the loop run `ask`, and returns what that returned. */
 int rdzv__thread_ask(struct rdzv_server *s, int (*ask)(struct rdzv_job *job), struct rdzv_job *job);
 int rdzv__thread_start(struct rdzv_server *s, rdzv_error *err);
 void rdzv__thread_stop(struct rdzv_server *s);
