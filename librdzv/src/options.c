@@ -1,7 +1,7 @@
 /*
- * options.c: the rule for every options struct: it begins with its size, a shorter one of an older
- * caller gets defaults for the rest, a longer one of a newer caller must have zeros there. Knows no
- * field but the size. No state.
+ * options.c: the rule for every struct that may grow: it begins with its size, a shorter one of an
+ * older caller gets defaults for the rest, a longer one of a newer caller must have zeros there.
+ * Knows no field but the size. No state.
  */
 #include "options.h"
 

@@ -115,6 +115,16 @@ void rdzv__out_free_spare(struct rdzv__core *core)
     }
 }
 
+/* Ends the session at once, with its output. The first reason stays. */
+static void fail(struct rdzv__session *s, int why)
+{
+    if (s->state == RDZV__SESSION_FAILED)
+        return;
+    s->state = RDZV__SESSION_FAILED;
+    s->why = (uint8_t)why;
+    rdzv__session_ready(s);
+}
+
 static struct rdzv__marks *grow_marks(struct rdzv__session *s)
 {
     const rdzv_allocator *a = s->core->options.allocator;
@@ -145,7 +155,7 @@ void rdzv__out_mark(struct rdzv__session *s)
     if (m == NULL || m->end == m->cap)
         m = grow_marks(s);
     if (m == NULL) {
-        rdzv__session_fail(s, RDZV__WHY_NO_MEMORY);
+        fail(s, RDZV__WHY_NO_MEMORY);
         return;
     }
     if (queue_empty(&s->held))
@@ -179,7 +189,7 @@ static inline int admit(struct rdzv__session *s, size_t len)
         return 0;
     uint64_t max = s->core->options.max_unread_bytes;
     if (rdzv__session_unsent(s) > max || len > max - rdzv__session_unsent(s)) {
-        rdzv__session_fail(s, RDZV__WHY_UNREAD);
+        fail(s, RDZV__WHY_UNREAD);
         return 0;
     }
     rdzv__session_ready(s);
@@ -196,7 +206,7 @@ void rdzv__out_bytes(struct rdzv__session *s, const void *bytes, size_t len)
         if (b == NULL || b->end == b->cap) {
             int why = add_block(s, len);
             if (why != RDZV__WHY_OK) {
-                rdzv__session_fail(s, why);
+                fail(s, why);
                 return;
             }
             b = s->tail;

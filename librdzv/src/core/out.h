@@ -4,8 +4,8 @@
 
 #include "core/core.h"
 
-/* What follows depends on the store as it is now, so on the newest record. */
 void rdzv__out_mark(struct rdzv__session *s);
+/* What follows depends on the store as it is now, so on the newest record. */
 static inline void rdzv__out_depend(struct rdzv__session *s)
 {
     if (s->core->recorded != s->core->persisted)
@@ -40,16 +40,6 @@ static inline void rdzv__session_ready(struct rdzv__session *s)
 {
     if (queue_empty(&s->ready))
         queue_push(&s->core->ready, &s->ready);
-}
-
-/* Ends the session at once, with its output. The first reason stays. */
-static inline void rdzv__session_fail(struct rdzv__session *s, int why)
-{
-    if (s->state == RDZV__SESSION_FAILED)
-        return;
-    s->state = RDZV__SESSION_FAILED;
-    s->why = (uint8_t)why;
-    rdzv__session_ready(s);
 }
 
 #endif

@@ -1,7 +1,7 @@
 /*
  * conn.c: one client's socket between epoll and its core session. Reads go through the server's
  * one buffer, so an idle connection has none. Whatever a read caused, in this session or others, is
- * sent in one write per connection before the callback returns. Writes use MSG_NOSIGNAL: a client
+ * sent in one write per connection before the turn ends. Writes use MSG_NOSIGNAL: a client
  * that is gone raises no SIGPIPE in the embedding program.
  * Invariant: a conn is in job->conns until conn_close, then in server->gone until the turn ends,
  * because an event of this turn may still name it.
