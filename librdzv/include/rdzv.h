@@ -4,15 +4,16 @@
  * Driving. A server runs on its own named thread (loop = NULL), or on the caller's uv loop.
  *
  * Own thread: every call belongs to the thread that opened the server; callbacks and log lines run
- * inside rdzv_server_dispatch, rdzv_server_wait and rdzv_server_close, on the caller's thread.
+ * inside rdzv_server_dispatch, rdzv_server_wait and rdzv_server_close, on the caller's thread; the
+ * `closed` of a job inside rdzv_job_close.
  *
- * Borrowed loop: every call on the loop's thread; callbacks and log lines come from the caller's
- * uv_run; rdzv_server_fd answers RDZV_ENOTSUP. Close is asynchronous: when `closed` runs, the
- * server is gone and the loop holds no handle of ours.
+ * Borrowed loop: every call on the loop's thread; callbacks come from the caller's uv_run, log
+ * lines from there or from a close; rdzv_server_fd answers RDZV_ENOTSUP. Close is asynchronous:
+ * when `closed` runs, the server is gone and the loop holds no handle of ours.
  *
- * Callbacks may not dispatch, wait, open a job (RDZV_EBUSY) or close (ignored); only `drained` and
- * a job's `closed` on a borrowed loop may. No write of ours raises SIGPIPE. A handle does not cross
- * fork: in the child every call answers RDZV_ESTATE, and close does nothing.
+ * Callbacks may not dispatch, wait, open a job (RDZV_EBUSY) or close (ignored). On a borrowed loop,
+ * `drained` and a job's `closed` may open and close. No write of ours raises SIGPIPE. A handle does
+ * not cross fork: in the child every call answers RDZV_ESTATE, and close does nothing.
  *
  * Results. 0 or positive is success, negative is one of RDZV_ERRORS. `ret` is written only on
  * success, `err` (may be NULL) only on failure.
