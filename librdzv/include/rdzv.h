@@ -93,6 +93,7 @@ struct uv_loop_s; /* rdzv.h never includes uv.h */
 
 typedef struct rdzv_server rdzv_server;
 
+/* max_store_bytes, max_keys, max_connections and max_buffer_bytes are totals over all jobs. */
 typedef struct rdzv_server_options {
     size_t size;            /* filled by rdzv_server_options_init */
     struct uv_loop_s *loop; /* borrowed until `closed`; NULL = own thread */
@@ -124,10 +125,9 @@ typedef struct rdzv_server_options {
                                     default and most 1073741824 */
     uint32_t forget_after_ms;    /* of the unnamed name space, see rdzv_job_options; default 0 */
     int32_t log_level;           /* the least important that `log` gets; default RDZV_LOG_INFO; with
-                                    RDZV_LOG_DEBUG each client that comes or leaves is a line */
+                                    RDZV_LOG_DEBUG each client that comes or leaves is a line;
+                                    RDZV_LOG_TRACE has none yet */
 } rdzv_server_options;
-
-/* max_store_bytes, max_keys, max_connections and max_buffer_bytes are totals over all jobs. */
 
 /* Fills defaults. `size` is sizeof(rdzv_server_options) of the caller. Any thread. */
 RDZV_API void rdzv_server_options_init(rdzv_server_options *opt, size_t size);
@@ -188,8 +188,8 @@ typedef struct rdzv_job_options {
     uint16_t port;
     int32_t listen_fd;
     uint32_t backlog;
-    uint64_t max_store_bytes; /* these four: the job's share, 0 = the server's. A job that is full
-                                 refuses, and hurts no other */
+    uint64_t max_store_bytes; /* these four: the job's share; 0, or more than the server's, is the
+                                 server's. A job that is full refuses, and hurts no other */
     uint64_t max_keys;
     uint64_t max_connections;
     uint64_t max_buffer_bytes;
