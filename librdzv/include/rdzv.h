@@ -123,7 +123,7 @@ typedef struct rdzv_server_options {
                                     ever */
     uint64_t max_keys;           /* names that hold a key, queue elements or waiting clients;
                                     default and most 1073741824 */
-    uint32_t forget_after_ms;    /* of the unnamed name space, see rdzv_job_options; default 0 */
+    uint32_t forget_after_ms;    /* of the unnamed job, see rdzv_job_options; default 0 */
     int32_t log_level;           /* the least important that `log` gets; default RDZV_LOG_INFO; with
                                     RDZV_LOG_DEBUG each client that comes or leaves is a line;
                                     RDZV_LOG_TRACE has none yet */
@@ -176,7 +176,7 @@ RDZV_API int rdzv_server_wait(rdzv_server *s, int timeout_ms);
 RDZV_API void rdzv_server_close(rdzv_server *s, rdzv_closed_fn closed, void *ctx);
 
 /* A job is a name space with its own port: its clients see only its keys. What rdzv_server_open
- * listens on is the unnamed one. Calls follow the server's rules. */
+ * listens on is the unnamed job. Calls follow the server's rules. */
 typedef struct rdzv_job rdzv_job;
 
 enum { RDZV_RUN_ID_BYTES = 255 };

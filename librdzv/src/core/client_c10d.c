@@ -359,7 +359,7 @@ static void stop(struct rdzv__client_core *core, struct rdzv__call *call, int co
     int again = call->stop != 0;
     const char *text = stop_text(core, call, code);
     call->stop = code;
-    if (call->state == RDZV__CALL_PARKED)
+    if (call == core->parked)
         call_off(core);
     else if (again || !can_wait(call) ||
              (call->state != RDZV__CALL_ASKED && call->state != RDZV__CALL_UNPARKING)) {

@@ -276,6 +276,6 @@ void rdzv__conn_close_all(struct rdzv_job *job)
 {
     while (!queue_empty(&job->conns))
         conn_close(QUEUE_ENTRY(job->conns.next, struct rdzv__conn, link),
-                   "the server closes this port");
+                   "the server closes its job");
     rdzv__conn_free_gone(job->server);
 }

@@ -64,7 +64,7 @@ static int read_options(rdzv_server_options *ret, const rdzv_server_options *opt
     return rdzv__options_allocator(ret->allocator, "server", err);
 }
 
-/* The name space that every server has. */
+/* The job that every server has. */
 static void init_unnamed(struct rdzv_server *s)
 {
     struct rdzv_job *job = &s->unnamed;

@@ -60,7 +60,7 @@ struct rdzv__stats {
         buffer_bytes;
 };
 
-/* A name space: its keys, its listener, its clients. */
+/* A job: its keys, its listener, its clients. */
 struct rdzv_job {
     struct rdzv_server *server;
     struct queue open;                  /* caller: in server->open_jobs */
