@@ -1,13 +1,13 @@
-/* wait.h: connections parked on names. Inside the core only. */
+/* wait.h: connections that wait for names. Inside the core only. */
 #ifndef RDZV_CORE_WAIT_H
 #define RDZV_CORE_WAIT_H
 
 #include "core/core.h"
 
-/* Parks the session until each of `count` names at `keys` (wire strings, one after the other) that
- * is not ready now has appeared once; answers at once when none is missing. */
+/* The session waits until each of `count` names at `keys` (wire strings, one after the other) that
+ * is not ready now has appeared once; it is answered at once when none is missing. */
 int rdzv__wait_keys(struct rdzv__session *s, const uint8_t *keys, uint64_t count);
-/* Parks the session on one name whether it is ready or not. */
+/* The session waits for one name, be it ready or not. */
 int rdzv__wait_name(struct rdzv__session *s, struct rdzv__name *name);
 /* Drops the pending wait, if any, without an answer. Linear in this wait's own names. */
 void rdzv__wait_end(struct rdzv__session *s);
