@@ -248,7 +248,7 @@ START_TEST(a_load_that_is_given_up)
 {
     static const int32_t codes[] = {CKPT_ECANCELED, CKPT_EUNREADABLE};
     static const int32_t seen[] = {CKPT_EPEER, CKPT_EUNREADABLE};
-    struct parallel_load loads[MAX_RANKS];
+    struct parallel_load loads[MAX_RANKS] = {0};
     open_world(3, 30000);
     save_all(1, 1);
     open_loads(loads);
@@ -344,7 +344,8 @@ START_TEST(a_second_writer_of_the_step)
 END_TEST
 
 /* Two writers at once, neither knows of the other: every sequence number is given out once. Numbers
- * may be left out, where one writer saw the other's claim: at most one for each save of the other. */
+ * may be left out where one writer saw the other's claim, at most one for each save of the other.
+ */
 START_TEST(two_writers_never_share_a_sequence)
 {
     enum { SAVES = 40, NUMBERS = 4 * SAVES + 1 };

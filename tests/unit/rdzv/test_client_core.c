@@ -342,21 +342,21 @@ START_TEST(row_19_not_a_store)
 END_TEST
 
 static const struct {
-    uint8_t op;
     const char *bytes;
     size_t len;
     int code;
+    uint8_t op;
 } bad_answers[] = {
-    {RDZV__OP_CHECK, "\2", 1, RDZV_ENOTSTORE},
-    {RDZV__OP_WAIT, "\1", 1, RDZV_ENOTSTORE},
-    {RDZV__OP_BARRIER, "\1", 1, RDZV_ENOTSTORE},
-    {RDZV__OP_GET, "\xff\xff\xff\xff\xff\xff\xff\xff", 8, RDZV_ELIMIT},
-    {RDZV__OP_GET, "\x01\0\x10\0\0\0\0\0", 8, RDZV_ELIMIT}, /* 1 MiB + 1 */
-    {RDZV__OP_QUEUE_POP, "\xff\xff\xff\xff\xff\xff\xff\xff", 8, RDZV_ENOTSTORE},
-    {RDZV__OP_QUEUE_POP, "\1\0\0\0\0\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff", 16, RDZV_ELIMIT},
-    {RDZV__OP_LIST_KEYS, "\xff\xff\xff\xff\xff\xff\xff\xff", 8, RDZV_ENOTSTORE},
-    {RDZV__OP_LIST_KEYS, "\xff\xff\xff\xff\xff\xff\xff\x7f", 8, RDZV_ELIMIT},
-    {RDZV__OP_SET, "\0", 1, RDZV_OK}, /* an answer that nobody asked for */
+    {"\2", 1, RDZV_ENOTSTORE, RDZV__OP_CHECK},
+    {"\1", 1, RDZV_ENOTSTORE, RDZV__OP_WAIT},
+    {"\1", 1, RDZV_ENOTSTORE, RDZV__OP_BARRIER},
+    {"\xff\xff\xff\xff\xff\xff\xff\xff", 8, RDZV_ELIMIT, RDZV__OP_GET},
+    {"\x01\0\x10\0\0\0\0\0", 8, RDZV_ELIMIT, RDZV__OP_GET}, /* 1 MiB + 1 */
+    {"\xff\xff\xff\xff\xff\xff\xff\xff", 8, RDZV_ENOTSTORE, RDZV__OP_QUEUE_POP},
+    {"\1\0\0\0\0\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff", 16, RDZV_ELIMIT, RDZV__OP_QUEUE_POP},
+    {"\xff\xff\xff\xff\xff\xff\xff\xff", 8, RDZV_ENOTSTORE, RDZV__OP_LIST_KEYS},
+    {"\xff\xff\xff\xff\xff\xff\xff\x7f", 8, RDZV_ELIMIT, RDZV__OP_LIST_KEYS},
+    {"\0", 1, RDZV_OK, RDZV__OP_SET}, /* an answer that nobody asked for */
 };
 
 START_TEST(answers_that_cannot_be)
