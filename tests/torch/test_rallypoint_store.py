@@ -227,6 +227,52 @@ def test_close_does_not_wait_for_a_waiting_thread(local, background):
     eventually(lambda: local.stats().connections == 0)
 
 
+def test_a_close_at_any_line_of_a_wait_leaves_no_connection(local):
+    """Whether the connection is with the one that waits, or in its way back."""
+    code = rallypoint.torch._Lines.wait.__code__
+
+    def close_at(store, line):
+        """Runs a wait, and a close in another thread before the line; whether there is one."""
+        closer, left = threading.Thread(target=store.close), [line]
+
+        def trace(frame, event, _):
+            if frame.f_code is not code:
+                return None
+            if event == "line":
+                left[0] -= 1
+                if left[0] == 0:
+                    closer.start()
+                    closer.join(0.2)  # unless it has to wait for this thread
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            store.wait(["k"])
+        except dist.DistStoreError as error:
+            assert "closed" in str(error)
+        finally:
+            sys.settrace(before)
+        if left[0] > 0:
+            store.close()
+            return False
+        closer.join()
+        return True
+
+    with rdzv.Store(local.address) as other:
+        other.set("k", "v")
+        other.flush()
+        line = 1
+        while True:
+            store = rallypoint.torch.Store("127.0.0.1", local.port, 10)
+            reached = close_at(store, line)
+            eventually(lambda: local.stats().connections == 1)
+            if not reached:
+                break
+            line += 1
+    assert line > 10
+
+
 # -- deadlines, loss ---------------------------------------------------------------------------
 
 
@@ -245,6 +291,23 @@ def test_a_stopped_server_holds_up_no_deadline(rdzvd):
     store.wait(["k"])
     assert store.get("k") == b"v"
     store.close()
+
+
+def test_a_call_that_has_the_turn_holds_up_no_deadline_of_another(rdzvd, background):
+    with rallypoint.torch.Store("127.0.0.1", rdzvd.port, 20) as store:
+        short = background(store.wait, ["never"], timedelta(seconds=1))
+        time.sleep(0.3)
+        assert not store.check(["k"])  # there is a second connection
+        os.kill(rdzvd.popen.pid, signal.SIGSTOP)
+        try:
+            store.set("k", "v")
+            long = background(store.wait, ["k"])  # first of all that the set has arrived
+            with pytest.raises(dist.DistStoreError, match="timeout after 1000ms"):
+                short.result(timeout=4)
+            assert long.running()
+        finally:
+            os.kill(rdzvd.popen.pid, signal.SIGCONT)
+        long.result()
 
 
 @pytest.mark.parametrize("call", ["get", "prefix", "init_process_group"])
@@ -345,7 +408,8 @@ def test_interrupts_at_any_moment(local, store):
         while time.monotonic() < end:
             try:
                 try:
-                    signal.setitimer(signal.ITIMER_REAL, rng.uniform(20e-6, 400e-6))
+                    # and again, should the first strike in a finalizer, which cannot raise it
+                    signal.setitimer(signal.ITIMER_REAL, rng.uniform(20e-6, 400e-6), 0.05)
                     while True:
                         number = rng.randrange(50)
                         assert prefix.get(f"k{number}") == f"v{number}".encode()

@@ -49,6 +49,7 @@ class _Lines:
     def __init__(self, connect: Callable[[float], rdzv.Store], connect_s: float) -> None:
         self._connect = connect
         self._turn = threading.Lock()
+        self._shelf = threading.Lock()  # of _idle and _end; held for no time, unlike a turn
         self._current: Optional[rdzv.Store] = connect(connect_s)
         self._unconfirmed = False  # something was sent on the current one that nothing answered
         self._idle: list[rdzv.Store] = []
@@ -58,8 +59,9 @@ class _Lines:
     def close(self) -> None:
         """A call that waits goes on, and closes its connection when it ends."""
         with self._turn:
-            self._end = errors.from_rdzv(errors.RDZV_ERRORS["ESTATE"][0], "the store is closed")
-            lines, self._idle = self._idle + [self._current], []
+            with self._shelf:
+                self._end = errors.from_rdzv(errors.RDZV_ERRORS["ESTATE"][0], "the store is closed")
+                lines, self._idle = self._idle + [self._current], []
             self._current = None
         for line in lines:
             if line is not None:
@@ -87,9 +89,11 @@ class _Lines:
         try:
             return self._run(line, name, *arguments, max(0.0, deadline - time.monotonic()))
         finally:
-            if self._end is None:
-                self._idle.append(line)
-            else:
+            with self._shelf:  # not a turn: this call's deadline may pass during another's
+                lost = self._end is not None
+                if not lost:
+                    self._idle.append(line)
+            if lost:
                 line.close()
 
     def _here(self) -> rdzv.Store:
