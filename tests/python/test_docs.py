@@ -32,19 +32,37 @@ def test_the_loop_saves_and_resumes(root):
 
 
 def test_the_store_for_tests(capsys):
-    first, jobs = (block for block in BLOCKS if "rdzv.Server" in block)
-    names = {"torch": __import__("torch.distributed")}
+    first, jobs, client = (block for block in BLOCKS if "rdzv.Server" in block)
+    names = {}
     for code in (first, jobs):  # the second goes on after the first
         exec(code, names)
         assert re.match(r"127\.0\.0\.1:\d+ Stats\(connections=", capsys.readouterr().out)
+    exec(client, {})
+    assert capsys.readouterr().out == "b'0.1' 1 False\n"
+
+
+def test_every_start_has_keys_of_its_own():
+    from rallypoint import rdzv
+
+    (code,) = (block for block in BLOCKS if "rallypoint.torch.Store" in block)
+    with rdzv.Server() as server:
+        code = code.replace('"192.0.2.10", 29400', f'"127.0.0.1", {server.port}')
+        for restart_count in range(2):
+            names = {"run_id": "run", "restart_count": restart_count, "rank": 0, "world_size": 1}
+            exec(code, names)
+            assert names["store"].num_keys() > 0
+            names["dist"].destroy_process_group()
+        with rdzv.Store(server.address) as store:
+            starts = {key.split(b"/")[1] for key in store.list_keys()}
+    assert starts == {b"0", b"1"}
 
 
 def test_every_error_class_is_on_the_page():
     from rallypoint import errors
 
-    for _, _, cls in errors.CKPT_ERRORS.values():
-        if cls not in (None, errors.Canceled):
-            assert f"`{cls.__name__}`" in PAGE, cls
+    for table in (errors.CKPT_ERRORS, errors.RDZV_ERRORS):
+        for _, _, cls in table.values():
+            assert cls is None or f"`{cls.__name__}`" in PAGE, cls
 
 
 def test_the_readme_resumes(root):
