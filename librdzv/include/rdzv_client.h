@@ -1,5 +1,6 @@
 /*
- * rdzv_client.h: a client of a c10d store: of rdzvd, or of a TCPStore that PyTorch hosts.
+ * rdzv_client.h: a client of a c10d store: of rdzvd, or of a TCPStore of PyTorch 2.5 and
+ * later, or of 2.0 and older (RDZV_DIALECT_A); not of those between.
  *
  * A handle is one connection. Calls are asynchronous: each is submitted, and its `done` runs once.
  * A blocking use is a submission and rdzv_client_wait until `done` has run. Calls that were
