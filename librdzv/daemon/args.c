@@ -118,7 +118,7 @@ static int parse_count(struct args *a, void *ret, const char *text)
 {
     uint64_t count;
     (void)a;
-    if (!parse_number(text, 1000000000, &count) || count == 0)
+    if (!parse_number(text, 1073741824, &count) || count == 0)
         return 0;
     memcpy(ret, &count, sizeof count);
     return 1;
@@ -145,7 +145,7 @@ static int parse_size(struct args *a, void *ret, const char *text)
 }
 
 #define WANTS_SECONDS "whole seconds, 0 to 1000000"
-#define WANTS_COUNT "a whole number, 1 to 1000000000"
+#define WANTS_COUNT "a whole number, 1 to 1073741824"
 #define WANTS_SIZE                                                                                 \
     "a size such as 65536 or 512M (K, M, G: 1024, 1024^2, 1024^3 bytes), 1 to 1048576G"
 #define WANTS_ADDRESS "ADDR:PORT, IPv6 in brackets, port 0 to 65535"

@@ -35,7 +35,7 @@ START_TEST(values_are_checked_and_the_message_says_what_is_accepted)
         "0",  "0G",  "",   "K",   "-1",   "4KB",      "4k",
         " 4", "4.5", "1T", "4 M", "0x10", "1048577G", "18446744073709551616",
         NULL};
-    static const char *const bad_count[] = {"0", "", "-1", "1K", "many", "1000000001", NULL};
+    static const char *const bad_count[] = {"0", "", "-1", "1K", "many", "1073741825", NULL};
     static const char *const bad_seconds[] = {"", "-1", "1.5", "1s", "1000001", NULL};
     static const struct {
         const char *const *flag;
@@ -43,7 +43,7 @@ START_TEST(values_are_checked_and_the_message_says_what_is_accepted)
         const char *accepted;
     } rows[] = {
         {size, bad_size, "a size such as 65536 or 512M"},
-        {count, bad_count, "1 to 1000000000"},
+        {count, bad_count, "1 to 1073741824"},
         {seconds, bad_seconds, "whole seconds, 0 to 1000000"},
     };
     for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
@@ -74,6 +74,16 @@ START_TEST(help_has_every_limit)
                                         "--request-timeout SECONDS"};
     for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++)
         ck_assert_msg(strstr(daemon_out(), flags[i]) != NULL, "%s", flags[i]);
+}
+END_TEST
+
+START_TEST(defaults_may_be_given)
+{
+    DAEMON_START("--max-connections", "1048576", "--max-keys", "1073741824", "--max-store-bytes",
+                 "4G", "--max-buffer-bytes", "4G", "--max-unread-bytes", "256M",
+                 "--max-request-bytes", "256M", "--max-value-bytes", "8M", "--request-timeout",
+                 "60", "--forget-after", "0", "--drain-timeout", "10", "--log-level", "info");
+    daemon_stop();
 }
 END_TEST
 
@@ -245,6 +255,7 @@ Suite *suite(void)
     tcase_add_checked_fixture(t, NULL, teardown);
     tcase_add_test(t, values_are_checked_and_the_message_says_what_is_accepted);
     tcase_add_test(t, help_has_every_limit);
+    tcase_add_test(t, defaults_may_be_given);
     tcase_add_test(t, a_client_too_many);
     tcase_add_loop_test(t, a_limit_closes_who_goes_beyond_it, 0,
                         (int)(sizeof bites / sizeof bites[0]));
