@@ -80,7 +80,7 @@ static int parse_job(struct args *a, void *ret, const char *text)
         if (text[i] < ' ' || text[i] > '~')
             return 0;
     memcpy(job.run_id, text, len);
-    a->job[a->jobs++] = job;
+    a->jobs[a->job_count++] = job;
     return 1;
 }
 
@@ -213,8 +213,8 @@ int args_parse(struct args *a, int argc, char **argv)
     rdzv_server_options_init(&a->server, sizeof a->server);
     rdzv_job_options_init(&a->each_job, sizeof a->each_job);
     parse_listen(a, NULL, DEFAULT_LISTEN);
-    a->job = calloc((size_t)argc + 1, sizeof *a->job); /* there cannot be more of them */
-    if (a->job == NULL) {
+    a->jobs = calloc((size_t)argc + 1, sizeof *a->jobs); /* there cannot be more of them */
+    if (a->jobs == NULL) {
         fputs("rdzvd: out of memory\n", stderr);
         return EXIT_OTHER;
     }
@@ -242,5 +242,5 @@ int args_parse(struct args *a, int argc, char **argv)
 
 void args_free(struct args *a)
 {
-    free(a->job);
+    free(a->jobs);
 }

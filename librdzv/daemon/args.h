@@ -27,8 +27,8 @@ struct args {
     char host[80];
     rdzv_server_options server; /* its `host` is the one above, so args stay where they are */
     rdzv_job_options each_job;  /* what is common to all */
-    struct job_args *job;
-    size_t jobs;
+    struct job_args *jobs;
+    size_t job_count;
     int32_t drain_ms;
 };
 

@@ -179,8 +179,8 @@ static int open_signals(void)
 static int print_ready(struct daemon *d, const rdzv_server *s)
 {
     printf("rdzvd ready on %s\n", rdzv_server_address(s, NULL));
-    for (size_t i = 0; i < d->args.jobs; i++) {
-        const struct job_args *job = &d->args.job[i];
+    for (size_t i = 0; i < d->args.job_count; i++) {
+        const struct job_args *job = &d->args.jobs[i];
         printf("rdzvd job %s on %s\n", job->run_id, rdzv_job_address(job->handle, NULL));
     }
     if (fflush(stdout) == 0 && !ferror(stdout))
@@ -193,8 +193,8 @@ static int print_ready(struct daemon *d, const rdzv_server *s)
 static int run(struct daemon *d, rdzv_server *s, int signals)
 {
     warn_beyond_loopback(d, rdzv_server_address(s, NULL));
-    for (size_t i = 0; i < d->args.jobs; i++) {
-        struct job_args *job = &d->args.job[i];
+    for (size_t i = 0; i < d->args.job_count; i++) {
+        struct job_args *job = &d->args.jobs[i];
         rdzv_job_options opt = d->args.each_job;
         rdzv_error err;
         opt.run_id = job->run_id;
