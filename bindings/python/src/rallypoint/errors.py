@@ -201,6 +201,11 @@ def from_rdzv(code: int, text: str = "", sys_errno: int = 0) -> Error:
     return _make("RDZV_", _RDZV_BY_VALUE, code, text, sys_errno)
 
 
+def rdzv_error(name: str, text: str) -> Error:
+    """The exception that librdzv's error of this name ("EINVAL") is, found by the package itself."""
+    return from_rdzv(RDZV_ERRORS[name][0], text)
+
+
 def _make(prefix: str, table: dict, code: int, text: str, sys_errno: int) -> Error:
     name, default, cls = table.get(code, (str(code), f"unknown error {code}", Error))
     return cls(text or default, code, sys_errno, prefix + name)

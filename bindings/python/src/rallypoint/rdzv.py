@@ -15,7 +15,7 @@ import os
 import threading
 import weakref
 from ctypes import byref, c_uint16, c_void_p
-from typing import Any, Iterable, Mapping, Optional, TypeVar, Union
+from typing import Any, Callable, Iterable, Mapping, Optional, TypeVar, Union
 
 from . import _ffi, errors
 
@@ -24,6 +24,8 @@ __all__ = ["Job", "Server", "Stats", "Store"]
 _ffi.rdzv()  # a missing or wrong library is an error of this import
 
 _log = logging.getLogger("rallypoint.rdzv")
+Bytes = Union[bytes, str]
+LONGEST_S = 2147483  # what a time-out of the C library, in int32_t milliseconds, holds
 _Self = TypeVar("_Self", bound="_Owner")
 _LEVELS = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG, 5)
 
@@ -54,16 +56,24 @@ class _Owner:
     _pointer: Any
     _pid: int
 
+    def _open(self, call: Callable[[Any, Any], int]) -> None:
+        """Makes the handle: call(where to put it, error) -> code."""
+        pointer, error = c_void_p(), _ffi.rdzv_error()
+        code = call(byref(pointer), byref(error))
+        if code < 0:
+            raise errors.from_rdzv(code, error.text.decode(errors="replace"), error.sys_errno)
+        self._pointer = pointer.value
+
     def close(self) -> None:
         raise NotImplementedError
 
     def _alive(self) -> int:
         name = f"the {type(self).__name__.lower()}"
         if self._pointer is None:
-            raise errors.from_rdzv(errors.RDZV_ERRORS["ESTATE"][0], f"{name} is closed")
+            raise errors.rdzv_error("ESTATE", f"{name} is closed")
         if self._pid != os.getpid():
-            raise errors.from_rdzv(errors.RDZV_ERRORS["ESTATE"][0],
-                                   f"{name} belongs to process {self._pid}, not to its child")
+            raise errors.rdzv_error(
+                "ESTATE", f"{name} belongs to process {self._pid}, not to its child")
         return self._pointer
 
     def __enter__(self: _Self) -> _Self:
@@ -78,7 +88,16 @@ class _Owner:
             self.close()
 
 
-class Server(_Owner):
+class _Listener(_Owner):
+    """What clients can connect to."""
+
+    def _read_address(self, read: Any) -> None:
+        number = c_uint16()
+        self.address = read(self._pointer, byref(number)).decode()
+        self.port = number.value
+
+
+class Server(_Listener):
     """Serves a store on a thread of its own until closed. One Python thread owns it.
 
     Args:
@@ -105,19 +124,13 @@ class Server(_Owner):
         options.host = self._host
         options.port = port
         options.log = _on_log
-        pointer, error = c_void_p(), _ffi.rdzv_error()
-        code = self._lib.rdzv_server_open(byref(pointer), byref(options), byref(error))
-        if code < 0:
-            raise errors.from_rdzv(code, error.text.decode(errors="replace"), error.sys_errno)
-        self._pointer = pointer.value
-        number = c_uint16()
-        self.address = self._lib.rdzv_server_address(self._pointer, byref(number)).decode()
-        self.port = number.value
+        self._open(lambda ret, error: self._lib.rdzv_server_open(ret, byref(options), error))
+        self._read_address(self._lib.rdzv_server_address)
 
     def open_job(self, run_id: str, port: int = 0, *, max_store_bytes: int = 0, max_keys: int = 0,
                  max_connections: int = 0, max_buffer_bytes: int = 0,
                  forget_after: float = 0) -> Job:
-        """A name space with a port of its own, on the server's host: its clients see only its keys.
+        """A job with a port of its own, on the server's host: its clients see only its keys.
 
         Args:
             run_id: 1 to 255 printable ASCII characters.
@@ -163,7 +176,7 @@ class Server(_Owner):
         return f"<Server on {self.address}{'' if self._pointer else ', closed'}>"
 
 
-class Job(_Owner):
+class Job(_Listener):
     """One job of a `Server`, see `Server.open_job`. Open until it or the server is closed.
 
     Attributes:
@@ -184,18 +197,13 @@ class Job(_Owner):
         for name, value in {"run_id": run_id.encode(), "port": port, **limits}.items():
             setattr(options, name, value)
             if getattr(options, name) != value:
-                raise errors.from_rdzv(errors.RDZV_ERRORS["EINVAL"][0],
-                                       f"{name} of job {run_id!r} is out of range: {value!r}")
-        pointer, error = c_void_p(), _ffi.rdzv_error()
-        code = self._lib.rdzv_server_open_job(server._alive(), byref(pointer), byref(options),
-                                              byref(error))
-        if code < 0:
-            raise errors.from_rdzv(code, error.text.decode(errors="replace"), error.sys_errno)
-        self._pointer = pointer.value
+                raise errors.rdzv_error(
+                    "EINVAL", f"{name} of job {run_id!r} is out of range: {value!r}")
+        parent = server._alive()
+        self._open(lambda ret, error: self._lib.rdzv_server_open_job(parent, ret, byref(options),
+                                                                     error))
         server._jobs.add(self)
-        number = c_uint16()
-        self.address = self._lib.rdzv_job_address(self._pointer, byref(number)).decode()
-        self.port = number.value
+        self._read_address(self._lib.rdzv_job_address)
 
     def stats(self) -> Stats:
         """Counters of this job; also delivers the server's log lines to logging. Never waits."""
@@ -212,15 +220,12 @@ class Job(_Owner):
         return f"<Job {self.run_id!r} on {self.address}{'' if self._pointer else ', closed'}>"
 
 
-Bytes = Union[bytes, str]
-
-
 class Store(_Owner):
     """A client of a c10d store: of rdzvd, of `Server`, or of a TCPStore that PyTorch hosts.
 
     Calls block, with the global lock released; threads may share a store, and take turns. Keys and
-    values are bytes or text (UTF-8); what comes back is bytes. Every call takes `timeout` in seconds:
-    None is the store's own, 0 asks for what is there now.
+    values are bytes or text (UTF-8); what comes back is bytes. Every call takes `timeout` in
+    seconds: None is the store's own, 0 asks for what is there now.
 
     Args:
         address: "HOST:PORT" or "[IPv6]:PORT"; the name may appear later than this call.
@@ -255,11 +260,7 @@ class Store(_Owner):
         options.connect_timeout_ms = _milliseconds(
             timeout if connect_timeout is None else connect_timeout)
         options.log = _on_log
-        pointer, error = c_void_p(), _ffi.rdzv_error()
-        code = self._lib.rdzv_client_open(byref(pointer), byref(options), byref(error))
-        if code < 0:
-            raise errors.from_rdzv(code, error.text.decode(errors="replace"), error.sys_errno)
-        self._pointer = pointer.value
+        self._open(lambda ret, error: self._lib.rdzv_client_open(ret, byref(options), error))
 
     def set(self, key: Bytes, value: Bytes, timeout: Optional[float] = None) -> None:
         """Sets; returns when the bytes are on their way, see `flush`."""
@@ -397,9 +398,9 @@ class Store(_Owner):
 
 
 def _milliseconds(seconds: float, what: str = "timeout") -> int:
-    if not 0 <= seconds < 2**31 / 1000:
-        raise errors.from_rdzv(errors.RDZV_ERRORS["EINVAL"][0],
-                               f"{what} is {seconds!r}, expected seconds from 0 to 2147483")
+    if not 0 <= seconds <= LONGEST_S:
+        raise errors.rdzv_error(
+            "EINVAL", f"{what} is {seconds!r}, expected seconds from 0 to {LONGEST_S}")
     return 0 if seconds == 0 else max(1, int(seconds * 1000))
 
 
@@ -425,6 +426,6 @@ def _array(values: Iterable[Bytes]) -> tuple[Any, int]:
 def _parse(listen: str, what: str = "listen") -> tuple[str, int]:
     host, colon, port = listen.rpartition(":")
     if not (colon and host and port.isascii() and port.isdigit() and int(port) < 65536):
-        raise errors.from_rdzv(errors.RDZV_ERRORS["EINVAL"][0],
-                               f"{what} is {listen!r}, expected HOST:PORT, for example 127.0.0.1:0")
+        raise errors.rdzv_error(
+            "EINVAL", f"{what} is {listen!r}, expected HOST:PORT, for example 127.0.0.1:0")
     return host, int(port)

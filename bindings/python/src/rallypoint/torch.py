@@ -19,17 +19,16 @@ from typing import Any, Callable, Optional, Sequence, Union
 import torch.distributed as dist
 
 from . import errors, rdzv
+from .rdzv import Bytes
 
 if not dist.is_available():
     raise ImportError("rallypoint.torch needs a torch that was built with torch.distributed")
 
 __all__ = ["Store"]
 
-Bytes = Union[bytes, str]
 Timeout = Union[timedelta, float]  # a number is in seconds
 
 _FURTHER_S = 10.0  # to connect once more to a store that answered before
-_LONGEST_S = 2147483.0  # what a deadline of the C library holds
 _UNANSWERED = frozenset(["set", "append", "multi_set", "queue_push"])
 
 # Where a release of torch lacks a class, its TCPStore raises RuntimeError, the base of all of them.
@@ -60,7 +59,7 @@ class _Lines:
         """A call that waits goes on, and closes its connection when it ends."""
         with self._turn:
             with self._shelf:
-                self._end = errors.from_rdzv(errors.RDZV_ERRORS["ESTATE"][0], "the store is closed")
+                self._end = errors.rdzv_error("ESTATE", "the store is closed")
                 lines, self._idle = self._idle + [self._current], []
             self._current = None
         for line in lines:
@@ -155,7 +154,7 @@ class Store(dist.Store):
             except BaseException as error:
                 line.close()
                 if isinstance(error, errors.TimedOut):
-                    raise errors.from_rdzv(errors.RDZV_ERRORS["ECONN"][0], error.text) from None
+                    raise errors.rdzv_error("ECONN", error.text) from None
                 raise
             return line
 
@@ -305,7 +304,7 @@ _open: set[Store] = set()  # see Store: C++ does not keep them
 
 def _seconds(timeout: Timeout) -> float:
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)
-    return min(seconds, _LONGEST_S)
+    return min(seconds, float(rdzv.LONGEST_S))
 
 
 def _bytes(value: Union[Bytes, list[int]]) -> Bytes:
