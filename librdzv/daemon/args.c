@@ -1,7 +1,7 @@
 /*
- * args.c: the command line of rdzvd: its flags and their bounds. Every value is checked here,
- * except that the address can be listened on, which the library finds out. A flag is one row of a
- * table: a new limit of the server needs nothing else.
+ * args.c: the command line of rdzvd: its flags and their bounds. Every value is checked here; the
+ * library finds out whether an address can be listened on and a run id is given twice. A flag is
+ * one row of a table: a new limit of the server needs nothing else.
  */
 #include "args.h"
 
@@ -76,6 +76,7 @@ static int parse_job(struct args *a, void *ret, const char *text)
     if (len == 0 || len >= sizeof job.run_id ||
         !parse_address(equal + 1, job.host, sizeof job.host, &job.port))
         return 0;
+    /* As the library, which would find it out when --listen serves already. */
     for (size_t i = 0; i < len; i++)
         if (text[i] < ' ' || text[i] > '~')
             return 0;
@@ -110,7 +111,6 @@ static int parse_seconds(struct args *a, void *ret, const char *text)
 
 static int parse_forget(struct args *a, void *ret, const char *text)
 {
-    a->each_job.forget_after_ms = 0;
     return parse_seconds(a, ret, text) && parse_seconds(a, &a->each_job.forget_after_ms, text);
 }
 

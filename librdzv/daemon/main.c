@@ -21,6 +21,7 @@
 
 struct daemon {
     struct args args;
+    rdzv_server *server; /* NULL until it is open */
     int colour;
     int drained;
 };
@@ -30,8 +31,6 @@ static void log_line(void *ctx, int level, const char *line)
 {
     static const char *const colours[] = {"\033[31m", "\033[33m", "", "\033[2m", "\033[2m"};
     const struct daemon *d = ctx;
-    if (level > d->args.server.log_level)
-        return;
     struct timespec now;
     struct tm utc;
     char when[32];
@@ -48,6 +47,8 @@ __attribute__((format(printf, 3, 4))) static void say(struct daemon *d, int leve
 {
     char line[512];
     va_list args;
+    if (level > d->args.server.log_level)
+        return; /* as the library does with its own */
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
@@ -65,6 +66,36 @@ static void raise_descriptor_limit(struct daemon *d)
         say(d, RDZV_LOG_WARN, "cannot raise the limit of open files: %s", strerror(errno));
 }
 
+/* Where this process listens on `port` already, else NULL. */
+static const char *own_address(const struct daemon *d, unsigned port)
+{
+    uint16_t own;
+    const char *address = d->server != NULL ? rdzv_server_address(d->server, &own) : NULL;
+    if (address == NULL || own == port)
+        return address;
+    for (size_t i = 0; i < d->args.jobs && d->args.job[i].handle != NULL; i++) {
+        address = rdzv_job_address(d->args.job[i].handle, &own);
+        if (own == port)
+            return address;
+    }
+    return NULL;
+}
+
+static void explain_in_use(struct daemon *d, const char *flag, unsigned port)
+{
+    const char *own = own_address(d, port);
+    if (own != NULL)
+        say(d, RDZV_LOG_ERROR,
+            "this rdzvd listens on %s itself: --listen (default " DEFAULT_LISTEN
+            ") and each --job need a port of their own",
+            own);
+    else
+        say(d, RDZV_LOG_ERROR,
+            "another process listens there; to see which one: ss -ltnp 'sport = :%u'; end it, or "
+            "choose another port with %s",
+            port, flag);
+}
+
 /* Why `flag` could not be done, and what to do; returns the exit code. */
 static int explain_open(struct daemon *d, int code, const rdzv_error *err, const char *flag,
                         unsigned port)
@@ -72,10 +103,7 @@ static int explain_open(struct daemon *d, int code, const rdzv_error *err, const
     say(d, RDZV_LOG_ERROR, "cannot start: %s: %s", flag, err->text);
     switch (code) {
     case RDZV_EADDRINUSE:
-        say(d, RDZV_LOG_ERROR,
-            "another process listens there; to see which one: ss -ltnp 'sport = :%u'; end it, or "
-            "choose another port with %s",
-            port, flag);
+        explain_in_use(d, flag, port);
         return EXIT_LISTEN;
     case RDZV_EADDRNOTAVAIL:
         say(d, RDZV_LOG_ERROR, "to see this machine's addresses: ip -brief address");
@@ -99,6 +127,30 @@ static void warn_beyond_loopback(struct daemon *d, const char *address)
             "%s is reachable from other machines and the protocol has no authentication: keep it "
             "on a trusted network",
             address);
+}
+
+/* What has no effect was meant to have one. */
+static void check_shares(struct daemon *d)
+{
+    const rdzv_server_options *all = &d->args.server;
+    const rdzv_job_options *each = &d->args.each_job;
+    const struct {
+        const char *name;
+        uint64_t share;
+        uint64_t all;
+    } shares[] = {{"connections", each->max_connections, all->max_connections},
+                  {"keys", each->max_keys, all->max_keys},
+                  {"store-bytes", each->max_store_bytes, all->max_store_bytes},
+                  {"buffer-bytes", each->max_buffer_bytes, all->max_buffer_bytes}};
+    for (size_t i = 0; i < sizeof shares / sizeof shares[0]; i++) {
+        const char *name = shares[i].name;
+        if (shares[i].share != 0 && d->args.jobs == 0)
+            say(d, RDZV_LOG_WARN, "--job-max-%s has no effect: there is no --job", name);
+        else if (shares[i].share > shares[i].all)
+            say(d, RDZV_LOG_WARN,
+                "--job-max-%s (%llu) has no effect: --max-%s lets all jobs together have %llu",
+                name, (unsigned long long)shares[i].share, name, (unsigned long long)shares[i].all);
+    }
 }
 
 /* Limits that do not go together would be found out by a client, late. */
@@ -190,8 +242,9 @@ static int print_ready(struct daemon *d, const rdzv_server *s)
 }
 
 /* Opens the jobs, serves, and returns the exit code. */
-static int run(struct daemon *d, rdzv_server *s, int signals)
+static int run(struct daemon *d, int signals)
 {
+    rdzv_server *s = d->server;
     warn_beyond_loopback(d, rdzv_server_address(s, NULL));
     for (size_t i = 0; i < d->args.job_count; i++) {
         struct job_args *job = &d->args.jobs[i];
@@ -211,15 +264,14 @@ static int run(struct daemon *d, rdzv_server *s, int signals)
 
 static int open_and_run(struct daemon *d, int signals)
 {
-    rdzv_server *s;
     rdzv_error err;
     d->args.server.log = log_line;
     d->args.server.log_ctx = d;
-    int code = rdzv_server_open(&s, &d->args.server, &err);
+    int code = rdzv_server_open(&d->server, &d->args.server, &err);
     if (code != RDZV_OK)
         return explain_open(d, code, &err, "--listen", d->args.server.port);
-    code = run(d, s, signals);
-    rdzv_server_close(s, NULL, NULL);
+    code = run(d, signals);
+    rdzv_server_close(d->server, NULL, NULL);
     return code;
 }
 
@@ -237,6 +289,7 @@ int main(int argc, char **argv)
     if (code < 0) {
         raise_descriptor_limit(&d);
         check_limits(&d);
+        check_shares(&d);
         code = open_and_run(&d, signals);
         close(signals);
     }
