@@ -69,6 +69,7 @@ struct rdzv__core {
     uint64_t recorded;
     uint64_t persisted;
     uint64_t requests;
+    uint64_t visits; /* names that requests for several have looked at: a measure of work */
     uint64_t waiting;
     uint64_t buffer_bytes; /* of all sessions: their `pending` and their output blocks */
 };
@@ -114,8 +115,8 @@ struct rdzv__session *rdzv__core_next_ready(struct rdzv__core *core);
 void rdzv__session_open(struct rdzv__session *s, struct rdzv__core *core);
 /* Forgets the session, its wait and its output. Call it at any time but inside another call. */
 void rdzv__session_close(struct rdzv__session *s);
-/* Returns how many bytes were taken: less than len after much output, so that the shell can send
- * it before it feeds the rest. Bytes after a refusal are dropped. */
+/* Returns how many bytes were taken: less than len after much output or work, so that the shell can
+ * send it and serve others before it feeds the rest. Bytes after a refusal are dropped. */
 size_t rdzv__session_feed(struct rdzv__session *s, const uint8_t *bytes, size_t len);
 /* The client will send no more; it still gets the answers to what it asked. */
 void rdzv__session_eof(struct rdzv__session *s);

@@ -140,6 +140,7 @@ static int run_check(struct rdzv__session *s, const uint8_t *body)
     for (uint64_t n = rdzv__take_u64(&body); n > 0; n--) {
         struct rdzv__field key = rdzv__take_string(&body);
         struct rdzv__name *name = rdzv__store_find(&s->core->store, key.data, key.len);
+        s->core->visits++;
         if (name == NULL || !rdzv__name_ready(name)) {
             reply = CHECK_NOT_READY;
             break;
@@ -198,6 +199,7 @@ static int run_append(struct rdzv__session *s, const uint8_t *body)
 static int run_multi_get(struct rdzv__session *s, const uint8_t *body)
 {
     uint64_t n = rdzv__take_u64(&body);
+    s->core->visits += n;
     for (; n > 0 && s->state != RDZV__SESSION_FAILED; n--)
         answer_value(s, rdzv__take_string(&body));
     return RDZV__WHY_OK;
@@ -208,6 +210,7 @@ static int run_multi_set(struct rdzv__session *s, const uint8_t *body)
     struct rdzv__core *core = s->core;
     uint64_t n = rdzv__take_u64(&body);
     const uint8_t *cursor = body;
+    core->visits += n;
     uint64_t done = 0;
     int why = RDZV__WHY_OK;
     while (done < n && why == RDZV__WHY_OK) {
@@ -298,6 +301,7 @@ static int run_list_keys(struct rdzv__session *s, const uint8_t *body)
     struct rdzv__name *name = rdzv__store_first(&s->core->store);
     for (; name != NULL && s->state != RDZV__SESSION_FAILED; name = rdzv__name_next(name)) {
         struct rdzv__field text = name_field(name);
+        s->core->visits++;
         if (name->has_key)
             rdzv__out_vec(s, text.data, text.len);
     }

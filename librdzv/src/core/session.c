@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-enum { FIRST_PENDING = 256, OUTPUT_PER_FEED = 262144 };
+enum { FIRST_PENDING = 256, OUTPUT_PER_FEED = 262144, VISITS_PER_FEED = 8192 };
 
 void rdzv__session_open(struct rdzv__session *s, struct rdzv__core *core)
 {
@@ -144,9 +144,11 @@ static int feed_pending(struct rdzv__session *s, const uint8_t *bytes, size_t le
 
 size_t rdzv__session_feed(struct rdzv__session *s, const uint8_t *bytes, size_t len)
 {
+    struct rdzv__core *core = s->core;
     uint64_t stop = s->out_made + OUTPUT_PER_FEED;
+    uint64_t visits_stop = core->visits + VISITS_PER_FEED;
     size_t used = 0;
-    while (used < len && s->out_made < stop) {
+    while (used < len && s->out_made < stop && core->visits < visits_stop) {
         if (s->state != RDZV__SESSION_OPEN)
             return len;
         /* The client has stopped waiting when it sends anything else, be it CANCEL_WAIT. */

@@ -69,6 +69,7 @@ static void answer(struct rdzv__session *s)
 int rdzv__wait_keys(struct rdzv__session *s, const uint8_t *keys, uint64_t count)
 {
     struct rdzv__store *st = &s->core->store;
+    s->core->visits += count;
     uint64_t missing = 0;
     const uint8_t *cursor = keys;
     for (uint64_t i = 0; i < count; i++) {

@@ -3,6 +3,8 @@
  * one buffer, so an idle connection has none. Whatever a read caused, in this session or others, is
  * sent in one write per connection before the turn ends. Writes use MSG_NOSIGNAL: a client
  * that is gone raises no SIGPIPE in the embedding program.
+ * No client has the server to itself: what a slice of work has left of the bytes is kept as the
+ * conn's rest, and goes on in the next turn, after the others; nothing more is read meanwhile.
  * Invariant: a conn is in job->conns until conn_close, then in server->gone until the turn ends,
  * because an event of this turn may still name it.
  */
@@ -16,12 +18,21 @@
 
 enum { READS_PER_EVENT = 8, SPANS = 16, PEER_BYTES = 64 };
 
+struct rest {
+    struct queue link; /* in server->busy */
+    struct rdzv__conn *conn;
+    size_t len;
+    size_t at; /* fed up to here */
+    uint8_t bytes[];
+};
+
 struct rdzv__conn {
     struct queue begun; /* in server->begun, exactly while a request has come in part */
     uint64_t begun_ms;
     struct queue link; /* in job->conns, then in server->gone */
     struct rdzv_job *job;
     struct rdzv__session session;
+    struct rest *rest; /* NULL = none */
     uint64_t requests;
     int fd; /* -1 = closed */
     uint32_t events;
@@ -37,6 +48,17 @@ static void peer_text(int fd, char ret[PEER_BYTES])
     rdzv__address_text(&addr, ret, PEER_BYTES);
 }
 
+static void drop_rest(struct rdzv__conn *c)
+{
+    struct rest *r = c->rest;
+    if (r == NULL)
+        return;
+    queue_remove(&r->link);
+    c->job->core.buffer_bytes -= r->len;
+    c->rest = NULL;
+    rdzv__free(&c->job->server->allocator, r);
+}
+
 static void conn_close(struct rdzv__conn *c, const char *why)
 {
     struct rdzv_job *job = c->job;
@@ -44,6 +66,7 @@ static void conn_close(struct rdzv__conn *c, const char *why)
     if (rdzv__logs(s, RDZV_LOG_DEBUG))
         rdzv__log_job(job, RDZV_LOG_DEBUG, "client %s left after %llu requests: %s", c->peer,
                       (unsigned long long)c->requests, why);
+    drop_rest(c);
     rdzv__session_close(&c->session);
     queue_remove(&c->link);
     queue_remove(&c->begun);
@@ -128,7 +151,8 @@ static void settle(struct rdzv__conn *c)
         conn_end(c);
         return;
     }
-    watch(c, (session->state == RDZV__SESSION_OPEN ? EPOLLIN : 0U) | (sent == 0 ? EPOLLOUT : 0U));
+    int reads = session->state == RDZV__SESSION_OPEN && c->rest == NULL;
+    watch(c, (reads ? EPOLLIN : 0U) | (sent == 0 ? EPOLLOUT : 0U));
 }
 
 static void settle_ready(struct rdzv_job *job)
@@ -179,6 +203,64 @@ static void watch_request(struct rdzv__conn *c, uint64_t requests_before)
         uv_timer_start(&s->request_timer, on_request_timer, s->options.request_timeout_ms, 0);
 }
 
+/* Feeds a slice; returns how many bytes that was. */
+static size_t feed(struct rdzv__conn *c, const uint8_t *bytes, size_t len)
+{
+    uint64_t before = c->job->core.requests;
+    size_t used = rdzv__session_feed(&c->session, bytes, len);
+    c->requests += c->job->core.requests - before;
+    watch_request(c, before);
+    return used;
+}
+
+/* Goes on with those that have a rest: one slice each. */
+static void on_busy(uv_idle_t *idle)
+{
+    struct rdzv_server *s = idle->data;
+    struct queue turn;
+    queue_init(&turn);
+    while (!queue_empty(&s->busy)) {
+        struct queue *link = s->busy.next;
+        queue_remove(link);
+        queue_push(&turn, link);
+    }
+    while (!queue_empty(&turn)) {
+        struct rest *r = QUEUE_ENTRY(turn.next, struct rest, link);
+        struct rdzv__conn *c = r->conn;
+        queue_remove(&r->link);
+        queue_push(&s->busy, &r->link);
+        rdzv__job_enter(c->job);
+        r->at += feed(c, r->bytes + r->at, r->len - r->at);
+        if (r->at == r->len)
+            drop_rest(c);
+        settle(c);
+        settle_ready(c->job);
+    }
+    rdzv__conn_free_gone(s);
+    rdzv__job_publish(s->at_work);
+    if (queue_empty(&s->busy))
+        uv_idle_stop(idle);
+}
+
+static void keep_rest(struct rdzv__conn *c, const uint8_t *bytes, size_t len)
+{
+    struct rdzv_server *s = c->job->server;
+    struct rest *r = rdzv__alloc(&s->allocator, sizeof *r + len);
+    if (r == NULL) {
+        c->job->refused++;
+        rdzv__log_kind(c->job, RDZV__WHY_NO_MEMORY, RDZV_LOG_ERROR, "closed a client: %s",
+                       rdzv__why_text(RDZV__WHY_NO_MEMORY));
+        conn_close(c, "out of memory");
+        return;
+    }
+    *r = (struct rest){.conn = c, .len = len};
+    memcpy(r->bytes, bytes, len);
+    queue_push(&s->busy, &r->link);
+    c->rest = r;
+    c->job->core.buffer_bytes += len; /* less than what each connection is always granted */
+    uv_idle_start(&s->busy_idle, on_busy);
+}
+
 /* 0 = read on, 1 = enough for now. */
 static int read_once(struct rdzv__conn *c)
 {
@@ -196,20 +278,10 @@ static int read_once(struct rdzv__conn *c)
         return 1;
     }
     size_t len = (size_t)n;
-    size_t used = 0;
-    uint64_t requests = c->job->core.requests;
-    while (used < len) {
-        uint64_t before = c->job->core.requests;
-        used += rdzv__session_feed(&c->session, s->read_buffer + used, len - used);
-        c->requests += c->job->core.requests - before;
-        if (used < len) {
-            settle(c);
-            if (c->fd < 0)
-                return 1;
-        }
-    }
-    watch_request(c, requests);
-    return len < RDZV__READ_BYTES || c->session.state != RDZV__SESSION_OPEN;
+    size_t used = feed(c, s->read_buffer, len);
+    if (used < len)
+        keep_rest(c, s->read_buffer + used, len - used);
+    return used < RDZV__READ_BYTES || c->session.state != RDZV__SESSION_OPEN;
 }
 
 void rdzv__conn_serve(struct rdzv__conn *c, uint32_t events)
@@ -223,10 +295,12 @@ void rdzv__conn_serve(struct rdzv__conn *c, uint32_t events)
         conn_close(c, "the connection is broken");
     else if ((events & (EPOLLOUT | EPOLLHUP)) != 0 && (c->events & EPOLLOUT) != 0)
         settle(c);
-    if ((events & (EPOLLIN | EPOLLHUP)) != 0 && c->fd >= 0 &&
+    if ((events & (EPOLLIN | EPOLLHUP)) != 0 && c->fd >= 0 && c->rest == NULL &&
         c->session.state == RDZV__SESSION_OPEN) {
         for (int i = 0; i < READS_PER_EVENT && read_once(c) == 0; i++)
             ;
+        if (c->rest != NULL)
+            settle(c); /* asks for no more bytes */
     }
     settle_ready(job);
 }
@@ -256,6 +330,7 @@ void rdzv__conn_open(struct rdzv_job *job, int fd)
         return;
     }
     c->job = job;
+    c->rest = NULL;
     c->requests = 0;
     c->fd = fd;
     c->events = EPOLLIN;

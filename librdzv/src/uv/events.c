@@ -48,7 +48,7 @@ void rdzv__events_run(struct rdzv_server *s)
 {
     int timeout_ms = 0;
     while (!s->closing) {
-        if (timeout_ms == 0 || serve(s, timeout_ms))
+        if (serve(s, timeout_ms) || timeout_ms == 0)
             uv_run(s->loop, UV_RUN_NOWAIT);
         timeout_ms = uv_backend_timeout(s->loop);
     }

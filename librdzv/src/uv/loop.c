@@ -20,6 +20,9 @@ int rdzv__loop_start(struct rdzv_server *s)
         timers[i]->data = s;
         s->handles++;
     }
+    uv_idle_init(s->loop, &s->busy_idle);
+    s->busy_idle.data = s;
+    s->handles++;
     return 0;
 }
 
@@ -70,6 +73,7 @@ void rdzv__loop_close(struct rdzv_server *s)
     uv_close((uv_handle_t *)&s->drain_timer, rdzv__loop_handle_closed);
     uv_close((uv_handle_t *)&s->request_timer, rdzv__loop_handle_closed);
     uv_close((uv_handle_t *)&s->jobs_timer, rdzv__loop_handle_closed);
+    uv_close((uv_handle_t *)&s->busy_idle, rdzv__loop_handle_closed);
     if (!s->borrowed)
         uv_close((uv_handle_t *)&s->async, rdzv__loop_handle_closed);
 }

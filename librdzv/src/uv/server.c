@@ -106,6 +106,7 @@ static struct rdzv_server *allocate(const rdzv_server_options *opt, const rdzv_a
     queue_init(&s->jobs);
     queue_init(&s->gone_jobs);
     queue_init(&s->begun);
+    queue_init(&s->busy);
     queue_init(&s->gone);
     init_unnamed(s);
     return s;

@@ -106,6 +106,8 @@ struct rdzv_server {
     uv_timer_t drain_timer;
     uv_timer_t jobs_timer;    /* for what jobs have to do later */
     uv_timer_t request_timer; /* runs while `begun` is not empty */
+    uv_idle_t busy_idle;      /* runs while `busy` is not empty */
+    struct queue busy;        /* connections with bytes that wait for their turn, see conn.c */
     struct queue begun; /* connections with a request that has not come in whole, oldest first */
     struct queue gone;  /* closed, but an event at hand may still name them */
     uv_poll_t poll;     /* of `epoll`, in a borrowed loop */
