@@ -73,8 +73,8 @@ static const char *own_address(const struct daemon *d, unsigned port)
     const char *address = d->server != NULL ? rdzv_server_address(d->server, &own) : NULL;
     if (address == NULL || own == port)
         return address;
-    for (size_t i = 0; i < d->args.jobs && d->args.job[i].handle != NULL; i++) {
-        address = rdzv_job_address(d->args.job[i].handle, &own);
+    for (size_t i = 0; i < d->args.job_count && d->args.jobs[i].handle != NULL; i++) {
+        address = rdzv_job_address(d->args.jobs[i].handle, &own);
         if (own == port)
             return address;
     }
@@ -144,7 +144,7 @@ static void check_shares(struct daemon *d)
                   {"buffer-bytes", each->max_buffer_bytes, all->max_buffer_bytes}};
     for (size_t i = 0; i < sizeof shares / sizeof shares[0]; i++) {
         const char *name = shares[i].name;
-        if (shares[i].share != 0 && d->args.jobs == 0)
+        if (shares[i].share != 0 && d->args.job_count == 0)
             say(d, RDZV_LOG_WARN, "--job-max-%s has no effect: there is no --job", name);
         else if (shares[i].share > shares[i].all)
             say(d, RDZV_LOG_WARN,
