@@ -3,8 +3,6 @@
  */
 #include "daemon.h"
 
-#include "net.h"
-
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -160,30 +158,4 @@ void daemon_expect_log(const char *text)
 void daemon_teardown(void)
 {
     forget();
-}
-
-static void ping(int fd, struct wire *w)
-{
-    struct wire got = WIRE_INIT;
-    wire_add(w, "bu", RDZV__OP_PING, 7u);
-    net_send(fd, w);
-    net_read(fd, &got, 4);
-    wire_expect(&got, "u", 7u);
-    wire_free(&got);
-    wire_free(w);
-}
-
-int daemon_greet(uint16_t port)
-{
-    int fd = net_connect(port);
-    struct wire w = WIRE_INIT;
-    wire_hello(&w);
-    ping(fd, &w);
-    return fd;
-}
-
-void daemon_expect_served(int fd)
-{
-    struct wire w = WIRE_INIT;
-    ping(fd, &w);
 }

@@ -28,9 +28,4 @@ const char *daemon_out(void);
 const char *daemon_log(void);
 void daemon_expect_log(const char *text);
 
-/* A client of that port that has said hello. */
-int daemon_greet(uint16_t port);
-/* It still gets answers. */
-void daemon_expect_served(int fd);
-
 #endif

@@ -10,6 +10,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -85,6 +86,90 @@ int net_read_all(int fd, struct wire *got)
         }
         wire_bytes(got, part, (size_t)n);
     }
+}
+
+int net_greet(uint16_t port)
+{
+    int fd = net_connect(port);
+    struct wire w = WIRE_INIT;
+    wire_hello(&w);
+    net_send(fd, &w);
+    wire_free(&w);
+    net_expect_served(fd);
+    return fd;
+}
+
+void net_expect_served(int fd)
+{
+    struct wire w = WIRE_INIT;
+    struct wire got = WIRE_INIT;
+    wire_add(&w, "bu", RDZV__OP_PING, 7u);
+    net_ask(fd, &w, &got, 4);
+    wire_expect(&got, "u", 7u);
+    wire_free(&got);
+    wire_free(&w);
+}
+
+void net_ask(int fd, struct wire *w, struct wire *got, size_t len)
+{
+    net_send(fd, w);
+    net_read(fd, got, len);
+}
+
+static void send_set(int fd, const char *key, size_t len)
+{
+    struct wire w = WIRE_INIT;
+    wire_add(&w, "bs", RDZV__OP_SET, key);
+    wire_fill(&w, 'v', len);
+    wire_add(&w, "bu", RDZV__OP_PING, 7u);
+    net_send(fd, &w);
+    wire_free(&w);
+}
+
+void net_set(int fd, const char *key, size_t len)
+{
+    struct wire got = WIRE_INIT;
+    send_set(fd, key, len);
+    net_read(fd, &got, 4);
+    wire_free(&got);
+}
+
+void net_set_refused(int fd, const char *key, size_t len)
+{
+    struct wire got = WIRE_INIT;
+    send_set(fd, key, len);
+    net_read_all(fd, &got);
+    ck_assert_uint_eq(got.len, 0);
+    wire_free(&got);
+    close(fd);
+}
+
+int net_heard(int fd, int within_ms)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    return poll(&p, 1, within_ms) == 1;
+}
+
+void net_expect_end(int fd)
+{
+    struct wire got = WIRE_INIT;
+    net_read_all(fd, &got);
+    ck_assert_uint_eq(got.len, 0);
+    wire_free(&got);
+    close(fd);
+}
+
+void net_expect_no_listener(uint16_t port)
+{
+    int connected = 1;
+    for (int i = 0; i < 500 && connected; i++) {
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        connected = net_connect_socket(fd, port) == 0;
+        close(fd);
+        if (connected)
+            usleep(10000);
+    }
+    ck_assert(!connected);
 }
 
 long long net_count_keys(uint16_t port)

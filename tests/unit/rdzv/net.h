@@ -17,6 +17,22 @@ void net_send(int fd, struct wire *w); /* and empties w */
 void net_read(int fd, struct wire *got, size_t len);
 /* Appends everything up to the end. Returns 0 after an orderly end, ECONNRESET after a reset. */
 int net_read_all(int fd, struct wire *got);
+/* A client that has said hello, and the server has seen it. */
+int net_greet(uint16_t port);
+/* It still gets answers. */
+void net_expect_served(int fd);
+/* Sends `w` and reads `len` bytes of answer into `got`. */
+void net_ask(int fd, struct wire *w, struct wire *got, size_t len);
+/* A client that sets a key to `len` bytes, and the server has done it. */
+void net_set(int fd, const char *key, size_t len);
+/* The same, but the server closes it. */
+void net_set_refused(int fd, const char *key, size_t len);
+/* Whether bytes or an end have come within the time. */
+int net_heard(int fd, int within_ms);
+/* The server ends this client, which has nothing more to read; closes it. */
+void net_expect_end(int fd);
+/* Nobody listens there any more. Waits for it: a line that says so comes a moment before. */
+void net_expect_no_listener(uint16_t port);
 /* Asks for the number of keys over a new connection, so that the server has done all before it. */
 long long net_count_keys(uint16_t port);
 

@@ -90,14 +90,14 @@ END_TEST
 START_TEST(a_client_too_many)
 {
     DAEMON_START("--max-connections", "2");
-    int fd[2] = {daemon_greet(daemon_port(NULL)), daemon_greet(daemon_port(NULL))};
+    int fd[2] = {net_greet(daemon_port(NULL)), net_greet(daemon_port(NULL))};
     int late = net_connect(daemon_port(NULL));
     net_read_all(late, &got);
     ck_assert_uint_eq(got.len, 0);
     close(late);
     daemon_expect_log("2 are connected, which is max_connections");
     for (int i = 0; i < 2; i++) {
-        daemon_expect_served(fd[i]);
+        net_expect_served(fd[i]);
         close(fd[i]);
     }
     daemon_stop();
@@ -144,8 +144,8 @@ START_TEST(a_limit_closes_who_goes_beyond_it)
 {
     const struct bite *b = &bites[_i];
     DAEMON_START(b->flag, b->value);
-    int other = daemon_greet(daemon_port(NULL));
-    int fd = daemon_greet(daemon_port(NULL));
+    int other = net_greet(daemon_port(NULL));
+    int fd = net_greet(daemon_port(NULL));
     b->ask();
     size_t at = 0; /* it may close before the last byte */
     while (at < w.len) {
@@ -159,7 +159,7 @@ START_TEST(a_limit_closes_who_goes_beyond_it)
     got.len = 0;
     close(fd);
     daemon_expect_log(b->said);
-    daemon_expect_served(other);
+    net_expect_served(other);
     close(other);
     daemon_stop();
 }
@@ -169,7 +169,7 @@ START_TEST(without_the_flag_nobody_is_closed)
 {
     DAEMON_START("--request-timeout", "0");
     for (size_t i = 0; i < sizeof bites / sizeof bites[0]; i++) {
-        int fd = daemon_greet(daemon_port(NULL));
+        int fd = net_greet(daemon_port(NULL));
         bites[i].ask();
         net_send(fd, &w);
         struct pollfd p = {.fd = fd, .events = POLLRDHUP};
@@ -215,17 +215,17 @@ static void expect_told(const char *job, const char *address, const char *what)
 START_TEST(at_level_debug_clients_come_and_leave)
 {
     DAEMON_START("--log-level", "debug", "--drain-timeout", "0", "--job", "a=127.0.0.1:0");
-    int fd = daemon_greet(daemon_port(NULL));
+    int fd = net_greet(daemon_port(NULL));
     char address[32];
     snprintf(address, sizeof address, "%s", own_address(fd));
     expect_told("", address, "connected, 1 are");
     close(fd);
     expect_told("", address, "left after 2 requests: it has closed the connection");
 
-    fd = daemon_greet(daemon_port("a"));
+    fd = net_greet(daemon_port("a"));
     snprintf(address, sizeof address, "%s", own_address(fd));
     expect_told("job \"a\": ", address, "connected, 1 are");
-    daemon_expect_served(fd);
+    net_expect_served(fd);
     struct linger at_once = {1, 0};
     setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
     close(fd);
@@ -239,7 +239,7 @@ START_TEST(at_level_debug_clients_come_and_leave)
     close(fd);
     expect_told("", address, "left after 0 requests: its first bytes are not");
 
-    fd = daemon_greet(daemon_port("a"));
+    fd = net_greet(daemon_port("a"));
     snprintf(address, sizeof address, "%s", own_address(fd));
     daemon_stop();
     close(fd);

@@ -5,11 +5,9 @@
 #include "net.h"
 #include "runner.h"
 
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 static struct wire w;
@@ -26,7 +24,7 @@ static void set(int fd, const char *key, const char *value)
 {
     wire_add(&w, "bss", RDZV__OP_SET, key, value);
     net_send(fd, &w);
-    daemon_expect_served(fd);
+    net_expect_served(fd);
 }
 
 static void expect_value(int fd, const char *key, const char *value)
@@ -44,7 +42,7 @@ START_TEST(each_job_has_its_keys)
     static const char *const who[] = {NULL, "llama", "third"}; /* tests speak IPv4 */
     int fd[3];
     for (int i = 0; i < 3; i++)
-        fd[i] = daemon_greet(daemon_port(who[i]));
+        fd[i] = net_greet(daemon_port(who[i]));
     ck_assert_uint_ne(daemon_port("b e=r=t"), 0);
     set(fd[0], "k", "of nobody");
     set(fd[1], "k", "of llama");
@@ -125,8 +123,8 @@ START_TEST(a_job_that_takes_its_share_hurts_no_other)
 {
     DAEMON_START("--job", "a=127.0.0.1:0", "--job", "b=127.0.0.1:0", "--job-max-keys", "2",
                  "--job-max-connections", "2");
-    int b = daemon_greet(daemon_port("b"));
-    int a[2] = {daemon_greet(daemon_port("a")), daemon_greet(daemon_port("a"))};
+    int b = net_greet(daemon_port("b"));
+    int a[2] = {net_greet(daemon_port("a")), net_greet(daemon_port("a"))};
     int late = net_connect(daemon_port("a"));
     net_read_all(late, &got);
     ck_assert_uint_eq(got.len, 0);
@@ -138,9 +136,9 @@ START_TEST(a_job_that_takes_its_share_hurts_no_other)
     net_send(a[0], &w);
     net_read_all(a[0], &got);
     daemon_expect_log("max_keys");
-    daemon_expect_served(a[1]);
+    net_expect_served(a[1]);
     set(b, "1", "");
-    int unnamed = daemon_greet(daemon_port(NULL));
+    int unnamed = net_greet(daemon_port(NULL));
     set(unnamed, "1", "");
     set(unnamed, "2", "");
     set(unnamed, "3", "");
@@ -157,9 +155,9 @@ START_TEST(a_run_id_can_be_used_again)
     static const char *const who[] = {NULL, "a"};
     DAEMON_START("--job", "a=127.0.0.1:0", "--forget-after", "1");
     for (int i = 0; i < 2; i++) {
-        int fd = daemon_greet(daemon_port(who[i]));
+        int fd = net_greet(daemon_port(who[i]));
         set(fd, "rank 0 is at", "an address of the first run");
-        int other = daemon_greet(daemon_port(who[i]));
+        int other = net_greet(daemon_port(who[i]));
         close(fd);
         usleep(1300000); /* somebody is there: nothing is forgotten */
         expect_value(other, "rank 0 is at", "an address of the first run");
@@ -176,7 +174,7 @@ END_TEST
 START_TEST(without_forget_after_keys_stay)
 {
     DAEMON_START("--job", "a=127.0.0.1:0");
-    int fd = daemon_greet(daemon_port("a"));
+    int fd = net_greet(daemon_port("a"));
     set(fd, "k", "");
     close(fd);
     usleep(1300000);
@@ -185,33 +183,19 @@ START_TEST(without_forget_after_keys_stay)
 }
 END_TEST
 
-/* The line that says it comes a moment before it is so. */
-static void expect_no_listener(uint16_t port)
-{
-    int connected = 1;
-    for (int i = 0; i < 500 && connected; i++) {
-        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        connected = net_connect_socket(fd, port) == 0;
-        close(fd);
-        if (connected)
-            usleep(10000);
-    }
-    ck_assert(!connected);
-}
-
 START_TEST(a_signal_drains_all_of_them)
 {
     DAEMON_START("--job", "a=127.0.0.1:0", "--job", "b=127.0.0.1:0", "--drain-timeout", "30");
     static const char *const who[] = {NULL, "a", "b"};
     int fd[3];
     for (int i = 0; i < 3; i++)
-        fd[i] = daemon_greet(daemon_port(who[i]));
+        fd[i] = net_greet(daemon_port(who[i]));
     ck_assert_int_eq(kill(daemon_pid(), SIGTERM), 0);
     daemon_expect_log("no new clients");
     for (int i = 0; i < 3; i++) {
         for (int j = i; j < 3; j++)
-            daemon_expect_served(fd[j]);
-        expect_no_listener(daemon_port(who[i]));
+            net_expect_served(fd[j]);
+        net_expect_no_listener(daemon_port(who[i]));
         close(fd[i]);
     }
     ck_assert_int_eq(daemon_end(), 0);

@@ -365,22 +365,11 @@ static rdzv_server *open_server(void)
     return s;
 }
 
-static int greeted(rdzv_server *s)
-{
-    int fd = net_connect(net_port(s));
-    wire_hello(&w);
-    wire_add(&w, "bu", RDZV__OP_PING, 7u);
-    net_send(fd, &w);
-    net_read(fd, &got, 4);
-    got.len = 0;
-    return fd;
-}
-
 START_TEST(pipelined_requests_get_one_write)
 {
     static const int depths[] = {1, 2, 32, 500};
     rdzv_server *s = open_server();
-    int fd = greeted(s);
+    int fd = net_greet(net_port(s));
     wire_add(&w, "bs", RDZV__OP_SET, "k");
     wire_fill(&w, 'v', 100);
     wire_add(&w, "bu", RDZV__OP_PING, 7u);
@@ -408,12 +397,12 @@ START_TEST(a_wake_up_is_one_write_for_each_waiter)
     rdzv_server *s = open_server();
     int fd[WAITERS];
     for (int i = 0; i < WAITERS; i++) {
-        fd[i] = greeted(s);
+        fd[i] = net_greet(net_port(s));
         wire_add(&w, "biss", RDZV__OP_WAIT, 2LL, "a", "b");
         net_send(fd[i], &w);
     }
     NET_EXPECT_STAT(s, waiting, WAITERS);
-    int last = greeted(s);
+    int last = net_greet(net_port(s));
     long before = atomic_load(&writes);
     wire_add(&w, "bss", RDZV__OP_SET, "a", "");
     wire_add(&w, "bss", RDZV__OP_SET, "b", "");
@@ -438,7 +427,7 @@ START_TEST(a_server_at_work_allocates_nothing)
     rdzv_server *s = open_server();
     int fd[FDS];
     for (int i = 0; i < FDS; i++)
-        fd[i] = greeted(s);
+        fd[i] = net_greet(net_port(s));
     long seen = 0;
     for (int round = 0; round <= ROUNDS; round++) {
         for (int i = 0; i < FDS; i++) {
@@ -469,8 +458,8 @@ START_TEST(coming_and_leaving_is_told_only_when_asked_for)
         opt.log_level = level;
         rdzv_server *s = net_open(&opt, &log);
         atomic_store(&peers_asked, 0);
-        close(greeted(s));
-        close(greeted(s));
+        close(net_greet(net_port(s)));
+        close(net_greet(net_port(s)));
         NET_EXPECT_STAT(s, connections, 0);
         NET_EXPECT_STAT(s, accepted, 2);
         rdzv_server_close(s, NULL, NULL);

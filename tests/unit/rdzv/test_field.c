@@ -19,14 +19,6 @@ static struct wire got;
 static rdzv_server *server;
 static int fd[CLIENTS];
 
-static int greeted(rdzv_server *s)
-{
-    int client = net_connect(net_port(s));
-    wire_hello(&w);
-    net_send(client, &w);
-    return client;
-}
-
 static void setup(void)
 {
     memset(&server_log, 0, sizeof server_log);
@@ -34,7 +26,7 @@ static void setup(void)
     opt.request_timeout_ms = 50;
     server = net_open(&opt, &server_log);
     for (int i = 0; i < CLIENTS; i++)
-        fd[i] = greeted(server);
+        fd[i] = net_greet(net_port(server));
 }
 
 static void teardown(void)
@@ -93,7 +85,7 @@ START_TEST(row_6_the_store_serves_until_the_last_one_leaves)
     }
     leave(orders[_i][CLIENTS - 1]);
     NET_EXPECT_STAT(server, connections, 0);
-    fd[0] = greeted(server); /* nobody was left, and still nothing is lost */
+    fd[0] = net_greet(net_port(server)); /* nobody was left, and still nothing is lost */
     ASK(0, "bs", RDZV__OP_GET, "k");
     EXPECT(0, "s", "v");
 }

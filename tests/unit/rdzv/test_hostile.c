@@ -48,18 +48,6 @@ static int64_t now_ms(void)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* A client that has said hello, and whose hello the server has seen. */
-static int greeted(rdzv_server *s)
-{
-    int fd = net_connect(net_port(s));
-    wire_hello(&w);
-    wire_add(&w, "bu", RDZV__OP_PING, 7u);
-    net_send(fd, &w);
-    net_read(fd, &got, 4);
-    wire_expect(&got, "u", 7u);
-    return fd;
-}
-
 static void expect_served(int fd)
 {
     int64_t begun = now_ms();
@@ -145,7 +133,7 @@ START_TEST(noise_leaves_memory_flat_and_one_line)
     ck_assert_ptr_nonnull(noise);
     memset(noise, 0, 8 * MIB); /* touched before the measurement */
     rdzv_server *s = net_open(NULL, &server_log);
-    close(greeted(s));
+    close(net_greet(net_port(s)));
     uint64_t random = 88172645463325252ull;
     int64_t begun = now_ms();
     long before = resident_bytes();
@@ -162,7 +150,7 @@ START_TEST(noise_leaves_memory_flat_and_one_line)
         }
         noise[0] = (uint8_t)(19 + round); /* no request of dialect C */
         send_until_closed(net_connect(net_port(s)), noise, 8 * MIB);
-        send_until_closed(greeted(s), noise, 8 * MIB); /* after a hello, too */
+        send_until_closed(net_greet(net_port(s)), noise, 8 * MIB); /* after a hello, too */
         closed += 5;
     }
     NET_EXPECT_STAT(s, refused, closed);
@@ -182,12 +170,12 @@ START_TEST(half_a_request_hits_the_deadline)
     rdzv_server_options opt = net_options();
     opt.request_timeout_ms = 200;
     rdzv_server *s = net_open(&opt, &server_log);
-    int idle = greeted(s);
+    int idle = net_greet(net_port(s));
     int silent = net_connect(net_port(s)); /* dialect A's second connection never says a word */
-    int waiting = greeted(s);
+    int waiting = net_greet(net_port(s));
     wire_add(&w, "bis", RDZV__OP_WAIT, 1ll, "later");
     net_send(waiting, &w);
-    int half[3] = {greeted(s), greeted(s), net_connect(net_port(s))};
+    int half[3] = {net_greet(net_port(s)), net_greet(net_port(s)), net_connect(net_port(s))};
     int64_t begun = now_ms();
     wire_add(&w, "bs", RDZV__OP_SET, "k"); /* no value follows */
     net_send(half[0], &w);
@@ -225,8 +213,8 @@ START_TEST(a_trickle_hits_the_deadline_and_hurts_nobody)
     rdzv_server_options opt = net_options();
     opt.request_timeout_ms = 400;
     rdzv_server *s = net_open(&opt, &server_log);
-    int other = greeted(s);
-    int slow = greeted(s);
+    int other = net_greet(net_port(s));
+    int slow = net_greet(net_port(s));
     wire_add(&w, "bsi", RDZV__OP_SET, "k", 1ll << 20);
     net_send(slow, &w);
     int64_t begun = now_ms();
@@ -248,7 +236,7 @@ START_TEST(the_deadline_is_of_each_request)
     rdzv_server_options opt = net_options();
     opt.request_timeout_ms = 400;
     rdzv_server *s = net_open(&opt, &server_log);
-    int fd = greeted(s);
+    int fd = net_greet(net_port(s));
     wire_add(&w, "bs", RDZV__OP_GET, "k");
     size_t len = w.len;
     for (int i = 0; i < 10; i++) { /* never a moment without a begun request, for a second */
@@ -274,7 +262,7 @@ START_TEST(without_a_deadline_half_a_request_may_wait)
     rdzv_server_options opt = net_options();
     opt.request_timeout_ms = 0;
     rdzv_server *s = net_open(&opt, &server_log);
-    int fd = greeted(s);
+    int fd = net_greet(net_port(s));
     wire_add(&w, "b", RDZV__OP_PING);
     net_send(fd, &w);
     usleep(300000);
@@ -290,7 +278,7 @@ END_TEST
 START_TEST(ten_thousand_connects_that_close_at_once)
 {
     rdzv_server *s = net_open(NULL, &server_log);
-    int other = greeted(s);
+    int other = net_greet(net_port(s));
     for (int i = 0; i < 10000; i++) {
         int fd = net_connect(net_port(s));
         if (i % 4 == 1) {
@@ -322,10 +310,10 @@ START_TEST(half_requests_are_bounded_together)
     rdzv_server_options opt = net_options();
     opt.max_buffer_bytes = ALL;
     rdzv_server *s = net_open(&opt, &server_log);
-    int other = greeted(s);
+    int other = net_greet(net_port(s));
     int fd[CLIENTS];
     for (int i = 0; i < CLIENTS; i++) {
-        fd[i] = greeted(s);
+        fd[i] = net_greet(net_port(s));
         wire_add(&w, "bsi", RDZV__OP_SET, "k", 1ll << 20);
         net_send(fd[i], &w);
         wire_fill(&w, 'v', HALF);
@@ -355,14 +343,14 @@ START_TEST(readers_that_never_read_are_bounded_together)
     rdzv_server_options opt = net_options();
     opt.max_buffer_bytes = ALL;
     rdzv_server *s = net_open(&opt, &server_log);
-    int other = greeted(s);
+    int other = net_greet(net_port(s));
     wire_add(&w, "bs", RDZV__OP_SET, "k");
     wire_fill(&w, 'v', VALUE);
     net_send(other, &w);
     expect_served(other);
     int fd[CLIENTS];
     for (int i = 0; i < CLIENTS; i++) {
-        fd[i] = greeted(s);
+        fd[i] = net_greet(net_port(s));
         for (int t = 0; t < TIMES; t++) /* more than the system's buffers take */
             wire_add(&w, "bs", RDZV__OP_GET, "k");
         send(fd[i], w.data, w.len, MSG_NOSIGNAL);
@@ -388,7 +376,7 @@ START_TEST(one_client_too_many_is_told_by_closing)
     rdzv_server_options opt = net_options();
     opt.max_connections = 3;
     rdzv_server *s = net_open(&opt, &server_log);
-    int fd[3] = {greeted(s), greeted(s), greeted(s)};
+    int fd[3] = {net_greet(net_port(s)), net_greet(net_port(s)), net_greet(net_port(s))};
     int late = net_connect(net_port(s));
     net_read_all(late, &got);
     ck_assert_uint_eq(got.len, 0);
@@ -399,7 +387,7 @@ START_TEST(one_client_too_many_is_told_by_closing)
         expect_served(fd[i]);
     close(fd[0]); /* and there is room again */
     NET_EXPECT_STAT(s, connections, 2);
-    fd[0] = greeted(s);
+    fd[0] = net_greet(net_port(s));
     for (int i = 0; i < 3; i++)
         close(fd[i]);
     rdzv_server_close(s, NULL, NULL);

@@ -98,12 +98,12 @@ START_TEST(a_run_id_is_open_once)
     ck_assert_msg(strstr(err.text, "\"run-7\"") != NULL, "%s", err.text);
     ck_assert_msg(strstr(err.text, rdzv_job_address(job, NULL)) != NULL, "%s", err.text);
     for (int i = 0; i < 5; i++) { /* again at once, on the same port, and empty */
-        int fd = jobs_greet(port);
-        jobs_set(fd, "k", 10);
+        int fd = net_greet(port);
+        net_set(fd, "k", 10);
         int closed = 0;
         rdzv_job_close(job, net_count_call, &closed);
         ck_assert_int_eq(closed, 1);
-        jobs_expect_end(fd);
+        net_expect_end(fd);
         opt.port = port;
         job = jobs_open(s, "run-7", &opt);
         ck_assert_int_eq(net_count_keys(port), 0);
@@ -119,14 +119,14 @@ enum { STATES = 5 };
 static void clients_in_every_state(uint16_t port, int fd[STATES])
 {
     fd[0] = net_connect(port); /* has said nothing */
-    fd[1] = jobs_greet(port);
-    fd[2] = jobs_greet(port);
+    fd[1] = net_greet(port);
+    fd[2] = net_greet(port);
     wire_add(&w, "bis", RDZV__OP_WAIT, 1LL, "never");
     net_send(fd[2], &w);
-    fd[3] = jobs_greet(port);
+    fd[3] = net_greet(port);
     wire_add(&w, "bsix", RDZV__OP_SET, "half", 1000LL, "these bytes");
     net_send(fd[3], &w);
-    fd[4] = jobs_greet(port);
+    fd[4] = net_greet(port);
     wire_add(&w, "bs", RDZV__OP_SET, "k");
     wire_fill(&w, 'v', 4 << 20);
     for (int i = 0; i < 4; i++) /* more than the system's buffers take, and not read */
@@ -148,7 +148,7 @@ START_TEST(close_with_clients_in_every_state)
     rdzv_server *s = net_open(NULL, &server_log);
     rdzv_job *job = jobs_open(s, "job", NULL);
     rdzv_job *other = jobs_open(s, "other", NULL);
-    int parked = jobs_greet(jobs_port(other));
+    int parked = net_greet(jobs_port(other));
     wire_add(&w, "bis", RDZV__OP_WAIT, 1LL, "never");
     net_send(parked, &w);
     int fd[STATES];
@@ -158,15 +158,15 @@ START_TEST(close_with_clients_in_every_state)
     JOB_EXPECT_STAT(job, keys, 1);
     uint16_t port = jobs_port(job);
     rdzv_job_close(job, NULL, NULL);
-    jobs_expect_no_listener(port);
+    net_expect_no_listener(port);
     expect_ended(fd);
     NET_EXPECT_STAT(s, connections, 1);
     NET_EXPECT_STAT(s, waiting, 1);
     NET_EXPECT_STAT(s, keys, 0);
     NET_EXPECT_STAT(s, buffer_bytes, 0);
-    ck_assert(!jobs_heard(parked, 0));
-    int setter = jobs_greet(jobs_port(other));
-    jobs_set(setter, "never", 1);
+    ck_assert(!net_heard(parked, 0));
+    int setter = net_greet(jobs_port(other));
+    net_set(setter, "never", 1);
     net_read(parked, &got, 1);
     wire_expect(&got, "b", 0);
     close(setter);
@@ -191,7 +191,7 @@ START_TEST(close_of_the_server_closes_its_jobs)
     rdzv_server_close(s, net_count_call, &closed);
     ck_assert_int_eq(closed, 1);
     for (int i = 0; i < 3; i++) {
-        jobs_expect_no_listener(port[i]);
+        net_expect_no_listener(port[i]);
         expect_ended(fd[i]);
     }
 }
@@ -203,22 +203,22 @@ START_TEST(drain_is_of_all_jobs)
     rdzv_job *a = jobs_open(s, "a", NULL);
     rdzv_job *b = jobs_open(s, "b", NULL);
     uint16_t ports[3] = {net_port(s), jobs_port(a), jobs_port(b)};
-    int fd[2] = {jobs_greet(ports[1]), jobs_greet(ports[2])};
+    int fd[2] = {net_greet(ports[1]), net_greet(ports[2])};
     int drained = 0;
     rdzv_error err;
     rdzv_job_options opt = jobs_options("late");
     ck_assert_int_eq(rdzv_server_drain(s, -1, net_count_call, &drained), RDZV_OK);
     ck_assert_int_eq(jobs_open_fails(s, &opt, &err), RDZV_ESTATE);
-    jobs_set(fd[0], "k", 10); /* still served */
-    jobs_set(fd[1], "k", 10);
+    net_set(fd[0], "k", 10); /* still served */
+    net_set(fd[1], "k", 10);
     for (int i = 0; i < 3; i++)
-        jobs_expect_no_listener(ports[i]);
+        net_expect_no_listener(ports[i]);
     close(fd[0]);
     NET_EXPECT_STAT(s, connections, 1);
     ck_assert_int_ge(rdzv_server_wait(s, 50), 0);
     ck_assert_int_eq(drained, 0);
     rdzv_job_close(b, NULL, NULL); /* its client was the last */
-    jobs_expect_end(fd[1]);
+    net_expect_end(fd[1]);
     net_expect_log(s, &server_log, "drained: the last client has left");
     for (int i = 0; i < 100 && drained == 0; i++)
         ck_assert_int_ge(rdzv_server_wait(s, 50), 0);
@@ -313,7 +313,7 @@ START_TEST(out_of_descriptors)
 {
     rdzv_server *s = net_open(NULL, &server_log);
     rdzv_job *job = jobs_open(s, "job", NULL);
-    int fd = jobs_greet(jobs_port(job));
+    int fd = net_greet(jobs_port(job));
     int waiting = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     struct rlimit before;
     ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &before), 0);
@@ -325,12 +325,12 @@ START_TEST(out_of_descriptors)
     int code = jobs_open_fails(s, &opt, &err);
     ck_assert_int_eq(net_connect_socket(waiting, jobs_port(job)), 0);
     net_expect_log(s, &server_log, "cannot accept clients on 127.0.0.1:");
-    jobs_set(fd, "k", 10);
+    net_set(fd, "k", 10);
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &before), 0);
     ck_assert_int_eq(code, RDZV_EIO);
     wire_hello(&w);
     wire_add(&w, "b", RDZV__OP_GETNUMKEYS);
-    jobs_ask(waiting, &w, &got, 8); /* accepting came back by itself */
+    net_ask(waiting, &w, &got, 8); /* accepting came back by itself */
     wire_expect(&got, "i", 1LL);
     close(waiting);
     close(fd);
@@ -437,16 +437,16 @@ static void *hammer(void *arg)
     struct hammer *h = arg;
     struct wire out = WIRE_INIT;
     struct wire in = WIRE_INIT;
-    int fd = jobs_greet(h->port);
+    int fd = net_greet(h->port);
     do {                         /* once at least, however busy the machine is */
         if (h->done % 64 == 0) { /* comes and goes, too */
             close(fd);
-            fd = jobs_greet(h->port);
+            fd = net_greet(h->port);
         }
         wire_add(&out, "bsi", RDZV__OP_ADD, "n", 1LL);
         wire_add(&out, "bss", RDZV__OP_SET, "k", "a value that is longer than a counter");
         wire_add(&out, "bs", RDZV__OP_DELETE_KEY, "k");
-        jobs_ask(fd, &out, &in, 16);
+        net_ask(fd, &out, &in, 16);
         wire_expect(&in, "ii", h->done + 1LL, 1LL);
         h->done++;
     } while (!atomic_load(&h->stop));
@@ -467,15 +467,15 @@ START_TEST(jobs_come_and_go_beside_a_busy_one)
         ck_assert_int_eq(pthread_create(&threads[i], NULL, hammer, &h[i]), 0);
     for (int i = 0; i < ROUNDS; i++) {
         rdzv_job *job = jobs_open(s, "passing", NULL);
-        int fd = jobs_greet(jobs_port(job));
+        int fd = net_greet(jobs_port(job));
         wire_add(&w, "bsi", RDZV__OP_ADD, "n", 1LL);
         if (i % 3 == 0)
             wire_add(&w, "bis", RDZV__OP_WAIT, 1LL, "never");
-        jobs_ask(fd, &w, &got, 8);
+        net_ask(fd, &w, &got, 8);
         wire_expect(&got, "i", 1LL); /* a fresh name space */
         JOB_EXPECT_STAT(job, connections, 1);
         rdzv_job_close(job, NULL, NULL);
-        jobs_expect_end(fd);
+        net_expect_end(fd);
         ck_assert_int_ge(rdzv_server_dispatch(s), 0);
     }
     for (int i = 0; i < 2; i++) {

@@ -49,8 +49,8 @@ static void run_until(rdzv_job *job, size_t offset, uint64_t want)
 
 static void *set_and_leave(void *arg)
 {
-    int fd = jobs_greet(*(uint16_t *)arg);
-    jobs_set(fd, "k", 100);
+    int fd = net_greet(*(uint16_t *)arg);
+    net_set(fd, "k", 100);
     close(fd);
     return NULL;
 }
@@ -83,7 +83,7 @@ START_TEST(close_is_told_later)
     rdzv_job_close(a, net_count_call, &closed);
     ck_assert_int_eq(closed, 0); /* only from uv_run, and so are lines */
     ck_assert_str_eq(server_log.text, "");
-    jobs_expect_no_listener(port);
+    net_expect_no_listener(port);
     opt = jobs_options("a");
     opt.port = port;
     a = jobs_open(s, "a", &opt); /* the run id and the port are free already */
@@ -179,7 +179,7 @@ START_TEST(drained_may_close)
     ck_assert_int_eq(rdzv_server_drain(s, 50, close_job_then_server, s), RDZV_OK);
     uv_run(&loop, UV_RUN_DEFAULT);
     ck_assert_str_eq(order, "js");
-    jobs_expect_end(fd);
+    net_expect_end(fd);
 }
 END_TEST
 

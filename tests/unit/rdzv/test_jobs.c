@@ -46,9 +46,9 @@ static struct three open_three(const rdzv_server_options *opt)
     t.s = net_open(opt, &server_log);
     t.a = jobs_open(t.s, "run-a", NULL);
     t.b = jobs_open(t.s, "run-b", NULL);
-    t.fd[0] = jobs_greet(net_port(t.s));
-    t.fd[1] = jobs_greet(jobs_port(t.a));
-    t.fd[2] = jobs_greet(jobs_port(t.b));
+    t.fd[0] = net_greet(net_port(t.s));
+    t.fd[1] = net_greet(jobs_port(t.a));
+    t.fd[2] = net_greet(jobs_port(t.b));
     return t;
 }
 
@@ -69,7 +69,7 @@ START_TEST(equal_names_are_different_keys)
         wire_add(&w, "bss", RDZV__OP_QUEUE_PUSH, "q", text);
         wire_add(&w, "bss", RDZV__OP_APPEND, "log", text);
         wire_add(&w, "bsi", RDZV__OP_ADD, "n", (long long)i);
-        jobs_ask(t.fd[i], &w, &got, 8);
+        net_ask(t.fd[i], &w, &got, 8);
         wire_expect(&got, "i", (long long)i);
     }
     for (int i = 2; i >= 0; i--) {
@@ -81,20 +81,20 @@ START_TEST(equal_names_are_different_keys)
         wire_add(&w, "bs", RDZV__OP_QUEUE_POP, "q");
         wire_add(&w, "b", RDZV__OP_GETNUMKEYS);
         wire_add(&w, "bsi", RDZV__OP_ADD, "n", 1LL);
-        jobs_ask(t.fd[i], &w, &got, 9 + 9 + 8 + 8 + 9 + 8 + 8 + 8);
+        net_ask(t.fd[i], &w, &got, 9 + 9 + 8 + 8 + 9 + 8 + 8 + 8);
         wire_expect(&got, "ssiisiii", text, text, 1LL, 1LL, text, 0LL, 3LL, i + 1LL);
     }
     wire_add(&w, "bs", RDZV__OP_DELETE_KEY, "k");
     wire_add(&w, "bsss", RDZV__OP_COMPARE_SET, "n", "2", "two");
     wire_add(&w, "bss", RDZV__OP_SET, "only-a", "");
     wire_add(&w, "b", RDZV__OP_LIST_KEYS);
-    jobs_ask(t.fd[1], &w, &got, 8 + 11 + 8 + 11 + 9 + 14);
+    net_ask(t.fd[1], &w, &got, 8 + 11 + 8 + 11 + 9 + 14);
     wire_expect(&got, "isisss", 1LL, "two", 3LL, "log", "n", "only-a");
     wire_add(&w, "bs", RDZV__OP_GET, "k");
     wire_add(&w, "bs", RDZV__OP_GET, "n");
     wire_add(&w, "bis", RDZV__OP_CHECK, 1LL, "only-a");
     wire_add(&w, "biss", RDZV__OP_MULTI_GET, 2LL, "only-a", "k");
-    jobs_ask(t.fd[2], &w, &got, 9 + 9 + 1 + 8 + 9);
+    net_ask(t.fd[2], &w, &got, 9 + 9 + 1 + 8 + 9);
     wire_expect(&got, "ssbss", "2", "3", 1, "", "2");
     JOB_EXPECT_STAT(t.a, keys, 3);
     JOB_EXPECT_STAT(t.b, keys, 3);
@@ -110,8 +110,8 @@ START_TEST(nobody_is_woken_by_another_job)
     uint16_t ports[3] = {net_port(t.s), jobs_port(t.a), jobs_port(t.b)};
     int in_barrier[3];
     for (int i = 0; i < 3; i++) {
-        parked[i] = jobs_greet(ports[i]);
-        in_barrier[i] = jobs_greet(ports[i]);
+        parked[i] = net_greet(ports[i]);
+        in_barrier[i] = net_greet(ports[i]);
         wire_add(&w, "bis", RDZV__OP_WAIT, 1LL, "go");
         net_send(parked[i], &w);
         wire_add(&w, "bsi", RDZV__OP_BARRIER, "all", 2LL);
@@ -123,13 +123,13 @@ START_TEST(nobody_is_woken_by_another_job)
         int i = order[n];
         wire_add(&w, "bss", n == 1 ? RDZV__OP_QUEUE_PUSH : RDZV__OP_SET, "go", "now");
         wire_add(&w, "bsi", RDZV__OP_BARRIER, "all", 2LL);
-        jobs_ask(t.fd[i], &w, &got, 1);
+        net_ask(t.fd[i], &w, &got, 1);
         net_read(parked[i], &got, 1);
         net_read(in_barrier[i], &got, 1);
         wire_expect(&got, "bbb", 0, 0, 0);
         for (int later = n + 1; later < 3; later++) {
-            ck_assert(!jobs_heard(parked[order[later]], 50));
-            ck_assert(!jobs_heard(in_barrier[order[later]], 0));
+            ck_assert(!net_heard(parked[order[later]], 50));
+            ck_assert(!net_heard(in_barrier[order[later]], 0));
         }
         NET_EXPECT_STAT(t.s, waiting, (uint64_t)(2 * (2 - n)));
     }
@@ -153,12 +153,12 @@ START_TEST(a_hundred_jobs)
         job[i] = jobs_open(s, name, NULL);
         for (int other = 0; other < i; other++)
             ck_assert_uint_ne(jobs_port(job[i]), jobs_port(job[other]));
-        fd[i] = jobs_greet(jobs_port(job[i]));
+        fd[i] = net_greet(jobs_port(job[i]));
     }
     for (int round = 1; round <= 3; round++)
         for (int i = 0; i < JOBS; i++) {
             wire_add(&w, "bsi", RDZV__OP_ADD, "n", i + 1LL);
-            jobs_ask(fd[i], &w, &got, 8);
+            net_ask(fd[i], &w, &got, 8);
             wire_expect(&got, "i", round * (i + 1LL));
         }
     NET_EXPECT_STAT(s, connections, JOBS);
@@ -170,7 +170,7 @@ START_TEST(a_hundred_jobs)
     for (int i = 1; i < JOBS; i += 2) {
         snprintf(name, sizeof name, "%d", 3 * (i + 1));
         wire_add(&w, "bs", RDZV__OP_GET, "n");
-        jobs_ask(fd[i], &w, &got, 8 + strlen(name));
+        net_ask(fd[i], &w, &got, 8 + strlen(name));
         wire_expect(&got, "s", name);
     }
     NET_EXPECT_STAT(s, connections, JOBS / 2);
@@ -199,18 +199,18 @@ START_TEST(a_job_is_full_of_bytes)
     rdzv_job *small;
     rdzv_job *large;
     open_small(s, &opt, &small, &large);
-    int fd = jobs_greet(jobs_port(small));
-    int other = jobs_greet(jobs_port(large));
-    jobs_set(fd, "a", 15000);
-    jobs_set_refused(jobs_greet(jobs_port(small)), "b", 15000);
+    int fd = net_greet(jobs_port(small));
+    int other = net_greet(jobs_port(large));
+    net_set(fd, "a", 15000);
+    net_set_refused(net_greet(jobs_port(small)), "b", 15000);
     net_expect_log(s, &server_log, "job \"small\": closed client 127.0.0.1:");
     net_expect_log(s, &server_log, "the store holds max_store_bytes (of this job)");
     JOB_EXPECT_STAT(small, refused, 1);
     ck_assert_uint_eq(JOB_STAT(large, refused), 0);
-    jobs_set(other, "b", 15000);
-    jobs_set(other, "c", 1500000);
-    jobs_set(fd, "a", 100); /* and there is room again */
-    jobs_set(fd, "b", 15000);
+    net_set(other, "b", 15000);
+    net_set(other, "c", 1500000);
+    net_set(fd, "a", 100); /* and there is room again */
+    net_set(fd, "b", 15000);
     ck_assert_uint_le(JOB_STAT(small, store_bytes), 20000);
     close(fd);
     close(other);
@@ -226,36 +226,36 @@ START_TEST(a_job_is_full_of_keys)
     rdzv_job *small;
     rdzv_job *large;
     open_small(s, &opt, &small, &large);
-    int fd = jobs_greet(jobs_port(small));
-    int waiter = jobs_greet(jobs_port(small));
-    int other = jobs_greet(jobs_port(large));
-    jobs_set(fd, "1", 1);
-    jobs_set(fd, "2", 1);
+    int fd = net_greet(jobs_port(small));
+    int waiter = net_greet(jobs_port(small));
+    int other = net_greet(jobs_port(large));
+    net_set(fd, "1", 1);
+    net_set(fd, "2", 1);
     wire_add(&w, "bss", RDZV__OP_QUEUE_PUSH, "queue", "1");
     wire_add(&w, "bss", RDZV__OP_QUEUE_PUSH, "queue", "2"); /* one name, however long */
     net_send(fd, &w);
     wire_add(&w, "bis", RDZV__OP_WAIT, 1LL, "awaited");
     net_send(waiter, &w);
     JOB_EXPECT_STAT(small, waiting, 1);
-    jobs_set_refused(jobs_greet(jobs_port(small)), "5", 1);
+    net_set_refused(net_greet(jobs_port(small)), "5", 1);
     net_expect_log(s, &server_log, "the store holds max_keys names (of this job)");
     wire_add(&w, "bis", RDZV__OP_WAIT, 1LL, "another");
-    int late = jobs_greet(jobs_port(small));
+    int late = net_greet(jobs_port(small));
     net_send(late, &w);
     net_read_all(late, &got);
     close(late);
     JOB_EXPECT_STAT(small, refused, 2);
-    jobs_set(fd, "awaited", 1); /* a name that is there costs nothing */
+    net_set(fd, "awaited", 1); /* a name that is there costs nothing */
     net_read(waiter, &got, 1);
     wire_expect(&got, "b", 0);
-    jobs_set(fd, "1", 100);
+    net_set(fd, "1", 100);
     wire_add(&w, "bs", RDZV__OP_DELETE_KEY, "2");
-    jobs_ask(fd, &w, &got, 8);
+    net_ask(fd, &w, &got, 8);
     wire_expect(&got, "i", 1LL);
-    jobs_set(fd, "5", 1);
+    net_set(fd, "5", 1);
     for (int i = 0; i < 100; i++) {
         char key[4] = {(char)('a' + i / 26), (char)('a' + i % 26), 0, 0};
-        jobs_set(other, key, 1);
+        net_set(other, key, 1);
     }
     JOB_EXPECT_STAT(large, keys, 100);
     close(fd);
@@ -273,7 +273,7 @@ START_TEST(a_job_is_full_of_clients)
     rdzv_job *small;
     rdzv_job *large;
     open_small(s, &opt, &small, &large);
-    int fd[2] = {jobs_greet(jobs_port(small)), jobs_greet(jobs_port(small))};
+    int fd[2] = {net_greet(jobs_port(small)), net_greet(jobs_port(small))};
     int late = net_connect(jobs_port(small));
     net_read_all(late, &got);
     close(late);
@@ -282,10 +282,10 @@ START_TEST(a_job_is_full_of_clients)
                    "max_connections (of this job)");
     JOB_EXPECT_STAT(small, refused, 1);
     for (int i = 0; i < 5; i++)
-        close(jobs_greet(jobs_port(large)));
+        close(net_greet(jobs_port(large)));
     close(fd[0]);
     JOB_EXPECT_STAT(small, connections, 1);
-    fd[0] = jobs_greet(jobs_port(small));
+    fd[0] = net_greet(jobs_port(small));
     close(fd[0]);
     close(fd[1]);
     rdzv_server_close(s, NULL, NULL);
@@ -319,8 +319,8 @@ START_TEST(a_job_is_full_of_half_requests)
     int fd[CLIENTS];
     int other[CLIENTS];
     for (int i = 0; i < CLIENTS; i++) {
-        fd[i] = jobs_greet(jobs_port(small));
-        other[i] = jobs_greet(jobs_port(large));
+        fd[i] = net_greet(jobs_port(small));
+        other[i] = net_greet(jobs_port(large));
         send_half(fd[i], HALF);
         send_half(other[i], HALF);
         ck_assert_uint_le(JOB_STAT(small, buffer_bytes), (2 << 20) + CLIENTS * 65536);
@@ -335,7 +335,7 @@ START_TEST(a_job_is_full_of_half_requests)
         memmove(w.data, w.data + 8, w.len - 8);
         w.len -= 8;
         wire_add(&w, "b", RDZV__OP_GETNUMKEYS);
-        jobs_ask(other[i], &w, &got, 8);
+        net_ask(other[i], &w, &got, 8);
         wire_expect(&got, "i", 1LL);
         close(fd[i]);
         close(other[i]);
@@ -353,24 +353,24 @@ START_TEST(the_servers_limits_are_of_all_jobs)
     opt.max_connections = 5;
     struct three t = open_three(&opt);
     for (int i = 0; i < 3; i++)
-        jobs_set(t.fd[i], "large", 25000);
-    jobs_set_refused(jobs_greet(jobs_port(t.b)), "more", 30000);
+        net_set(t.fd[i], "large", 25000);
+    net_set_refused(net_greet(jobs_port(t.b)), "more", 30000);
     net_expect_log(t.s, &server_log, "job \"run-b\": closed client 127.0.0.1:");
     net_expect_log(t.s, &server_log,
                    "the store holds max_store_bytes (of the server, all jobs together)");
-    jobs_set(t.fd[0], "large", 100);
-    jobs_set(t.fd[2], "more", 30000); /* what one gives back another may take */
-    jobs_set(t.fd[1], "5", 1);
-    jobs_set(t.fd[1], "6", 1);
-    jobs_set_refused(jobs_greet(net_port(t.s)), "7", 1);
+    net_set(t.fd[0], "large", 100);
+    net_set(t.fd[2], "more", 30000); /* what one gives back another may take */
+    net_set(t.fd[1], "5", 1);
+    net_set(t.fd[1], "6", 1);
+    net_set_refused(net_greet(net_port(t.s)), "7", 1);
     net_expect_log(t.s, &server_log,
                    "the store holds max_keys names (of the server, all jobs together)");
     rdzv_job_close(t.a, NULL, NULL); /* takes three names and a client along */
-    jobs_set(t.fd[0], "7", 20000);
+    net_set(t.fd[0], "7", 20000);
     NET_EXPECT_STAT(t.s, connections, 2);
     int fd[3];
     for (int i = 0; i < 3; i++)
-        fd[i] = jobs_greet(i == 1 ? jobs_port(t.b) : net_port(t.s));
+        fd[i] = net_greet(i == 1 ? jobs_port(t.b) : net_port(t.s));
     int late = net_connect(jobs_port(t.b));
     net_read_all(late, &got);
     close(late);
@@ -392,9 +392,9 @@ START_TEST(half_requests_of_all_jobs_are_bounded_together)
     uint16_t ports[3] = {net_port(t.s), jobs_port(t.a), jobs_port(t.b)};
     int fd[CLIENTS];
     for (int i = 0; i < CLIENTS; i++) { /* no job would have more than 2 MiB */
-        fd[i] = jobs_greet(ports[i % 3]);
+        fd[i] = net_greet(ports[i % 3]);
         send_half(fd[i], HALF);
-        jobs_set(t.fd[0], "k", 10);
+        net_set(t.fd[0], "k", 10);
         ck_assert_uint_le(NET_STAT(t.s, buffer_bytes), ALL + CLIENTS * 65536);
     }
     net_expect_log(t.s, &server_log, "are max_buffer_bytes (of the server, all jobs together)");
@@ -403,7 +403,7 @@ START_TEST(half_requests_of_all_jobs_are_bounded_together)
     NET_EXPECT_STAT(t.s, buffer_bytes, 0);
     send_half(t.fd[1], HALF); /* and there is room again */
     JOB_EXPECT_STAT(t.a, connections, 1);
-    jobs_set(t.fd[2], "k", 10);
+    net_set(t.fd[2], "k", 10);
     ck_assert_uint_eq(JOB_STAT(t.a, connections), 1);
     close_three(&t);
 }
@@ -417,8 +417,8 @@ START_TEST(a_request_that_expires_gives_its_room_to_others)
     opt.request_timeout_ms = 300;
     struct three t = open_three(&opt);
     send_half(t.fd[1], HALF);
-    while (!jobs_heard(t.fd[1], 5)) /* its time ends while another job is served */
-        jobs_set(t.fd[2], "k", 10);
+    while (!net_heard(t.fd[1], 5)) /* its time ends while another job is served */
+        net_set(t.fd[2], "k", 10);
     net_read_all(t.fd[1], &got);
     net_expect_log(t.s, &server_log, "job \"run-a\": closed client");
     JOB_EXPECT_STAT(t.a, refused, 1);
@@ -426,7 +426,7 @@ START_TEST(a_request_that_expires_gives_its_room_to_others)
     wire_add(&w, "bs", RDZV__OP_SET, "k");
     wire_fill(&w, 'v', HALF);
     wire_add(&w, "b", RDZV__OP_GETNUMKEYS);
-    jobs_ask(t.fd[2], &w, &got, 8);
+    net_ask(t.fd[2], &w, &got, 8);
     wire_expect(&got, "i", 1LL);
     close_three(&t);
 }
@@ -440,8 +440,8 @@ START_TEST(each_full_job_has_its_own_line)
     rdzv_job *a = jobs_open(s, "run-a", &opt);
     rdzv_job *b = jobs_open(s, "run-b", &opt);
     for (int i = 0; i < 5; i++) {
-        jobs_set_refused(jobs_greet(jobs_port(a)), "k", 20000);
-        jobs_set_refused(jobs_greet(jobs_port(b)), "k", 20000);
+        net_set_refused(net_greet(jobs_port(a)), "k", 20000);
+        net_set_refused(net_greet(jobs_port(b)), "k", 20000);
     }
     net_expect_log(s, &server_log, "job \"run-a\": closed client");
     net_expect_log(s, &server_log, "job \"run-b\": closed client");
@@ -455,10 +455,10 @@ END_TEST
 enum { VISIT_REQUESTS = 5 };
 static void visit(uint16_t port)
 {
-    int fd = jobs_greet(port);
+    int fd = net_greet(port);
     wire_add(&w, "bss", RDZV__OP_QUEUE_PUSH, "queue", "element");
     net_send(fd, &w);
-    jobs_set(fd, "k", 100);
+    net_set(fd, "k", 100);
     close(fd);
 }
 
@@ -479,10 +479,10 @@ START_TEST(keys_are_forgotten_when_nobody_comes_back)
         JOB_EXPECT_STAT(short_lived, requests, requests); /* it knows of the visit */
         JOB_EXPECT_STAT(short_lived, store_bytes, 0);
         NET_EXPECT_STAT(s, keys, 1);
-        int fd = jobs_greet(jobs_port(short_lived)); /* the next run, on the same port */
+        int fd = net_greet(jobs_port(short_lived)); /* the next run, on the same port */
         wire_add(&w, "b", RDZV__OP_GETNUMKEYS);
         wire_add(&w, "bs", RDZV__OP_QUEUE_LEN, "queue");
-        jobs_ask(fd, &w, &got, 16);
+        net_ask(fd, &w, &got, 16);
         wire_expect(&got, "ii", 0LL, 0LL);
         close(fd);
     }
@@ -508,16 +508,16 @@ START_TEST(a_client_that_comes_back_stops_the_clock)
     rdzv_job_options opt = jobs_options(NULL);
     opt.forget_after_ms = AFTER_MS;
     rdzv_job *job = jobs_open(s, "job", &opt);
-    int first = jobs_greet(jobs_port(job));
+    int first = net_greet(jobs_port(job));
     visit(jobs_port(job));
-    ck_assert(!jobs_heard(first, 2 * AFTER_MS)); /* a silent client is one, too */
+    ck_assert(!net_heard(first, 2 * AFTER_MS)); /* a silent client is one, too */
     ck_assert_uint_eq(JOB_STAT(job, keys), 1);
     close(first);
     JOB_EXPECT_STAT(job, connections, 0);
-    int second = jobs_greet(jobs_port(job));
-    ck_assert(!jobs_heard(second, 2 * AFTER_MS));
+    int second = net_greet(jobs_port(job));
+    ck_assert(!net_heard(second, 2 * AFTER_MS));
     wire_add(&w, "b", RDZV__OP_GETNUMKEYS);
-    jobs_ask(second, &w, &got, 8);
+    net_ask(second, &w, &got, 8);
     wire_expect(&got, "i", 1LL);
     uint64_t left_ms = now_ms();
     close(second); /* and now all of it begins again */
@@ -547,7 +547,7 @@ START_TEST(a_probe_of_the_port_does_not_stop_the_clock)
     ck_assert_uint_eq(JOB_STAT(job, keys), 0);
     visit(jobs_port(job));
     int probe = net_connect(jobs_port(job)); /* while it is there, nothing is forgotten */
-    ck_assert(!jobs_heard(probe, 600));
+    ck_assert(!net_heard(probe, 600));
     ck_assert_uint_eq(JOB_STAT(job, keys), 1);
     close(probe);
     JOB_EXPECT_STAT(job, keys, 0);
