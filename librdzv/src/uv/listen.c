@@ -1,8 +1,8 @@
 /*
  * listen.c: a job's listening socket. Owns its descriptor from a successful bind to close. Accepted
  * sockets inherit TCP_NODELAY and keep-alive from it. When the process or the system is out of
- * descriptors, accepting pauses and comes back by itself; clients wait in the backlog meanwhile.
- * Looks up no names.
+ * descriptors, or the socket is broken, accepting pauses and comes back by itself; clients wait in
+ * the backlog meanwhile. Looks up no names.
  */
 #include "error.h"
 #include "uv/server.h"
@@ -21,6 +21,7 @@
 enum {
     ACCEPTS_PER_EVENT = 512, /* the backlog is what a storm overflows */
     PAUSE_MS = 100,
+    BROKEN_PAUSE_MS = 1000,
     KEEPALIVE_IDLE_S = 60,
     KEEPALIVE_INTERVAL_S = 15,
     KEEPALIVE_PROBES = 4
@@ -209,26 +210,48 @@ static void name_limit(int error, char *ret, size_t size)
         snprintf(ret, size, "%s", strerror(error));
 }
 
-/* Level-triggered polling would spin as long as the cause lasts. Its log line is one for all jobs:
- * they are out of descriptors together. */
-static void pause_accepting(struct rdzv_job *job, int error)
+/* Level-triggered polling would spin as long as the cause lasts, and a socket that was shut down
+ * reports that in the set whatever is asked for: so out of the set. */
+static void pause_accepting(struct rdzv_job *job, uint64_t pause_ms)
+{
+    watch(job, EPOLL_CTL_DEL, 0);
+    job->listener.retry_ms = uv_now(job->server->loop) + pause_ms;
+    rdzv__jobs_due(job->server, pause_ms);
+}
+
+/* Its log line is one for all jobs: they are out of descriptors together. */
+static void pause_for_room(struct rdzv_job *job, int error)
 {
     struct rdzv_server *s = job->server;
     char limit[96];
-    watch(job, EPOLL_CTL_MOD, 0);
-    job->listener.retry_ms = uv_now(s->loop) + PAUSE_MS;
-    rdzv__jobs_due(s, PAUSE_MS);
+    pause_accepting(job, PAUSE_MS);
     name_limit(error, limit, sizeof limit);
     rdzv__log_kind(&s->unnamed, RDZV__LOG_ACCEPT_PAUSED, RDZV_LOG_ERROR,
                    "cannot accept clients on %s with %llu connected: %s; new ones wait",
                    job->listener.address, (unsigned long long)s->conn_count, limit);
 }
 
+/* What is wrong is the socket, which others may hold, too, and can mend. Said once. */
+static void pause_broken(struct rdzv_job *job, int error)
+{
+    struct rdzv__listener *l = &job->listener;
+    pause_accepting(job, BROKEN_PAUSE_MS);
+    if (l->broken == error)
+        return;
+    l->broken = error;
+    rdzv__log_job(job, RDZV_LOG_ERROR,
+                  "cannot accept clients on %s: %s%s; the %llu connected are served, and accepting "
+                  "is tried again every second",
+                  l->address, strerror(error),
+                  error == EINVAL ? " (the socket listens no more: was it shut down?)" : "",
+                  (unsigned long long)job->conn_count);
+}
+
 void rdzv__listener_retry(struct rdzv_job *job)
 {
     job->listener.retry_ms = 0;
-    if (job->listener.fd >= 0)
-        watch(job, EPOLL_CTL_MOD, EPOLLIN);
+    if (job->listener.fd >= 0 && watch(job, EPOLL_CTL_ADD, EPOLLIN) != 0)
+        job->listener.retry_ms = uv_now(job->server->loop) + PAUSE_MS;
 }
 
 /* Whether a new client is one too many; says so. */
@@ -246,30 +269,55 @@ static int too_many(struct rdzv_job *job)
     return 1;
 }
 
+/* accept returned `error`. Returns whether there may be more clients to take now. */
+static int accept_failed(struct rdzv_job *job, int error)
+{
+    switch (error) {
+    case EAGAIN:
+        return 0;
+    case EMFILE:
+    case ENFILE:
+    case ENOBUFS:
+    case ENOMEM:
+        pause_for_room(job, error);
+        return 0;
+    case EINTR:
+    case ECONNABORTED:
+        return 1;
+    case EPROTO: /* from here on Linux reports what the new connection has met, and drops it */
+    case ENOPROTOOPT:
+    case ENETDOWN:
+    case ENETUNREACH:
+    case EHOSTDOWN:
+    case EHOSTUNREACH:
+    case ENONET:
+        rdzv__log_kind(job, RDZV__LOG_ACCEPT_FAILED, RDZV_LOG_WARN, "accepting a client on %s: %s",
+                       job->listener.address, strerror(error));
+        return 1;
+    default:
+        pause_broken(job, error);
+        return 0;
+    }
+}
+
 void rdzv__listener_accept(struct rdzv_job *job)
 {
     struct rdzv__listener *l = &job->listener;
     rdzv__job_enter(job);
     for (int i = 0; i < ACCEPTS_PER_EVENT && l->fd >= 0; i++) {
         int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd >= 0 && too_many(job)) {
+        if (fd < 0) {
+            if (!accept_failed(job, errno))
+                break;
+            continue;
+        }
+        l->broken = 0;
+        if (too_many(job)) {
             close(fd);
             job->refused++;
-            continue;
-        }
-        if (fd >= 0) {
+        } else {
             rdzv__conn_open(job, fd);
-            continue;
         }
-        if (errno == EAGAIN || errno == EWOULDBLOCK)
-            break;
-        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-            pause_accepting(job, errno);
-            break;
-        }
-        if (errno != EINTR && errno != ECONNABORTED)
-            rdzv__log_kind(job, RDZV__LOG_ACCEPT_FAILED, RDZV_LOG_WARN,
-                           "accepting a client on %s: %s", l->address, strerror(errno));
     }
 }
 

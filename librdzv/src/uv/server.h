@@ -48,6 +48,7 @@ struct rdzv__listener {
     int fd;            /* -1 = closed */
     int keep_fd;       /* open failed: the descriptor stays the caller's */
     uint64_t retry_ms; /* accepting pauses until then; 0 = it does not */
+    int broken;        /* errno of accept that was said; 0 = it works */
     char address[64];
     uint16_t port;
 };

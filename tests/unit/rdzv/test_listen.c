@@ -1,5 +1,5 @@
 /*
- * test_listen.c: where a server can listen, and what it says when it cannot.
+ * test_listen.c: where a server can listen, and what it says when it cannot, or no longer can.
  */
 #include "net.h"
 #include "runner.h"
@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 static int try_open(rdzv_server **s, const rdzv_server_options *opt, rdzv_error *err)
@@ -154,6 +155,42 @@ START_TEST(sockets_that_do_not_fit_stay_the_callers)
 }
 END_TEST
 
+/* Somebody who has the socket, too, shuts it down and later lets it listen again. */
+START_TEST(a_socket_that_listens_no_more_is_said_once_and_costs_nothing)
+{
+    static struct net_log log;
+    memset(&log, 0, sizeof log);
+    uint16_t port;
+    rdzv_server_options opt = net_options();
+    opt.listen_fd = bound_socket(1, &port);
+    int shared = dup(opt.listen_fd);
+    rdzv_server *s = net_open(&opt, &log);
+    int client = net_connect(port);
+    NET_EXPECT_STAT(s, connections, 1);
+    ck_assert_int_eq(shutdown(shared, SHUT_RDWR), 0);
+    net_expect_log(s, &log, "cannot accept clients on 127.0.0.1:");
+    ck_assert_msg(strstr(log.text, "Invalid argument (the socket listens no more") != NULL, "%s",
+                  log.text);
+
+    int lines = log.lines;
+    clock_t begun = clock();
+    for (int i = 0; i < 25; i++)
+        ck_assert_int_ge(rdzv_server_wait(s, 100), 0);
+    double used = (double)(clock() - begun) / CLOCKS_PER_SEC;
+    ck_assert_msg(used < 0.25, "%.2f s of CPU in 2.5 s", used);
+    ck_assert_msg(log.lines == lines, "%s", log.text);
+
+    ck_assert_int_eq(listen(shared, 5), 0);
+    struct sockaddr_in addr = {.sin_port = 0};
+    socklen_t len = sizeof addr;
+    ck_assert_int_eq(getsockname(shared, (struct sockaddr *)&addr, &len), 0);
+    ck_assert_int_eq(net_count_keys(ntohs(addr.sin_port)), 0);
+    close(client);
+    close(shared);
+    rdzv_server_close(s, NULL, NULL);
+}
+END_TEST
+
 START_TEST(wrong_options)
 {
     struct {
@@ -204,6 +241,7 @@ Suite *suite(void)
     tcase_add_test(t, address_of_another_machine);
     tcase_add_test(t, already_bound_socket);
     tcase_add_test(t, sockets_that_do_not_fit_stay_the_callers);
+    tcase_add_test(t, a_socket_that_listens_no_more_is_said_once_and_costs_nothing);
     tcase_add_test(t, wrong_options);
     suite_add_tcase(s, t);
     return s;
