@@ -1,7 +1,8 @@
 /*
  * save_blocking.c: saves two tensors as one checkpoint, loads the newest one back, compares.
  *
- *     cc save_blocking.c $(pkg-config --cflags --libs libckpt) -o save_blocking
+ *     cc save_blocking.c -o save_blocking $(pkg-config --cflags --libs libckpt) \
+ *         -Wl,-rpath,"$(pkg-config --variable=libdir libckpt)"
  *     ./save_blocking /tmp/checkpoints
  *
  * The handle's own thread writes, we wait for it; a trainer would go on computing instead.

@@ -2,7 +2,8 @@
  * serve.c: a c10d store server inside a program that has its own libuv loop. PyTorch processes use
  * it as their TCPStore: TCPStore("127.0.0.1", port, is_master=False).
  *
- *     cc serve.c -o serve $(pkg-config --cflags --libs librdzv libuv)
+ *     cc serve.c -o serve $(pkg-config --cflags --libs librdzv libuv) \
+ *         -Wl,-rpath,"$(pkg-config --variable=libdir librdzv)"
  *     ./serve [PORT [SECONDS]]      port 0 = a free one; no SECONDS = until Ctrl-C
  */
 #include <rdzv.h>

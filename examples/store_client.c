@@ -2,22 +2,29 @@
  * store_client.c: asks a c10d store from the command line, be it rdzvd or a TCPStore of PyTorch. A
  * blocking use: the round trips are made on this thread, inside rdzv_client_wait.
  *
- *     cc store_client.c -o store_client $(pkg-config --cflags --libs librdzv)
- *     ./store_client [-a] [-t SECONDS] HOST PORT CALL [ARGUMENT...]
+ *     cc store_client.c -o store_client $(pkg-config --cflags --libs librdzv) \
+ *         -Wl,-rpath,"$(pkg-config --variable=libdir librdzv)"
  *
- *     set KEY VALUE   get KEY   add KEY NUMBER   wait KEY...   check KEY...   delete KEY   list
- *     count   cas KEY EXPECTED DESIRED   append KEY VALUE   push KEY VALUE   pop KEY   len KEY
- *     mget KEY...   mset KEY VALUE...   barrier KEY WORLD_SIZE
- *
- * -a: the store is one of PyTorch 2.0 or older.
+ * Without arguments it says how it is called.
  */
 #include <rdzv_client.h>
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { MAX_KEYS = 64 };
+static const char usage[] =
+    "usage: store_client [-a] [-t SECONDS] HOST PORT CALL [ARGUMENT...]\n"
+    "  -a           the store is one of PyTorch 2.0 or older\n"
+    "  -t SECONDS   how long the call may take (default 10); 0 asks for what is there now\n"
+    "calls:\n"
+    "  set KEY VALUE    get KEY    add KEY NUMBER    wait KEY...    check KEY...    delete KEY\n"
+    "  list    count    cas KEY EXPECTED DESIRED    append KEY VALUE    mget KEY...\n"
+    "  mset KEY VALUE...    push KEY VALUE    pop KEY    len KEY    barrier KEY WORLD_SIZE\n";
+
+enum { MAX_KEYS = 64, MAX_SECONDS = 1000000 };
 
 struct outcome {
     int done;
@@ -54,6 +61,15 @@ static rdzv_bytes bytes(const char *text)
     return b;
 }
 
+/* A whole number that is all of the text; 0 = it is not. */
+static int parse_number(const char *text, long long *ret)
+{
+    char *end;
+    errno = 0;
+    *ret = strtoll(text, &end, 10);
+    return end != text && *end == '\0' && errno == 0;
+}
+
 /* Submits the call that the words ask for. */
 static int64_t submit(rdzv_client *c, const char *call, char **words, int count, int32_t ms,
                       struct outcome *outcome, rdzv_error *err)
@@ -63,7 +79,8 @@ static int64_t submit(rdzv_client *c, const char *call, char **words, int count,
     size_t n = (size_t)count;
     rdzv_bytes first = bytes(count > 0 ? words[0] : "");
     rdzv_bytes second = bytes(count > 1 ? words[1] : "");
-    long long number = strtoll(count > 1 ? words[1] : "0", NULL, 10);
+    long long number = 0;
+    int is_number = count > 1 && parse_number(words[1], &number);
     for (size_t i = 0; i < n && i < MAX_KEYS; i++)
         keys[i] = bytes(words[i]);
     if (strcmp(call, "set") == 0 && n == 2)
@@ -74,7 +91,7 @@ static int64_t submit(rdzv_client *c, const char *call, char **words, int count,
         return rdzv_client_queue_push(c, first, second, ms, NULL, NULL, err);
     if (strcmp(call, "get") == 0 && n == 1)
         return rdzv_client_get(c, first, ms, on_reply, outcome, err);
-    if (strcmp(call, "add") == 0 && n == 2)
+    if (strcmp(call, "add") == 0 && n == 2 && is_number)
         return rdzv_client_add(c, first, number, ms, on_reply, outcome, err);
     if (strcmp(call, "wait") == 0 && n <= MAX_KEYS)
         return rdzv_client_wait_keys(c, keys, n, ms, on_reply, outcome, err);
@@ -95,7 +112,7 @@ static int64_t submit(rdzv_client *c, const char *call, char **words, int count,
         return rdzv_client_queue_len(c, first, ms, on_reply, outcome, err);
     if (strcmp(call, "mget") == 0 && n <= MAX_KEYS)
         return rdzv_client_multi_get(c, keys, n, ms, on_reply, outcome, err);
-    if (strcmp(call, "barrier") == 0 && n == 2)
+    if (strcmp(call, "barrier") == 0 && n == 2 && is_number)
         return rdzv_client_barrier(c, first, number, ms, on_reply, outcome, err);
     if (strcmp(call, "mset") == 0 && n % 2 == 0 && n <= MAX_KEYS) {
         for (size_t i = 0; i < n / 2; i++) {
@@ -104,7 +121,7 @@ static int64_t submit(rdzv_client *c, const char *call, char **words, int count,
         }
         return rdzv_client_multi_set(c, keys, values, n / 2, ms, NULL, NULL, err);
     }
-    snprintf(err->text, sizeof err->text, "no such call, or not its number of arguments: %s", call);
+    snprintf(err->text, sizeof err->text, "no such call, or not its arguments: %s", call);
     return RDZV_EINVAL;
 }
 
@@ -128,6 +145,30 @@ static int run(rdzv_client *c, char **words, int count, int32_t ms)
     return outcome.code;
 }
 
+/* Returns 0 if they make no sense. */
+static int parse_options(rdzv_client_options *opt, int32_t *ms, int argc, char **argv)
+{
+    int c;
+    while ((c = getopt(argc, argv, "+at:")) != -1) { /* +: a value may begin with a - */
+        char *end = NULL;
+        double seconds = c == 't' ? strtod(optarg, &end) : 0;
+        if (c == 'a')
+            opt->dialect = RDZV_DIALECT_A;
+        else if (c == 't' && end != optarg && *end == '\0' && seconds >= 0 &&
+                 seconds <= MAX_SECONDS)
+            *ms = (int32_t)(seconds * 1000);
+        else
+            return 0;
+    }
+    long long port;
+    if (argc - optind < 3 || !parse_number(argv[optind + 1], &port) || port < 1 ||
+        port > UINT16_MAX)
+        return 0;
+    opt->host = argv[optind];
+    opt->port = (uint16_t)port;
+    return 1;
+}
+
 int main(int argc, char **argv)
 {
     rdzv_client_options opt;
@@ -135,19 +176,10 @@ int main(int argc, char **argv)
     opt.drive = RDZV_DRIVE_CALLER;
     opt.log = on_log;
     int32_t ms = 10000;
-    int at = 1;
-    for (; at < argc && argv[at][0] == '-'; at++) {
-        if (strcmp(argv[at], "-a") == 0)
-            opt.dialect = RDZV_DIALECT_A;
-        else if (strcmp(argv[at], "-t") == 0 && at + 1 < argc)
-            ms = (int32_t)(strtod(argv[++at], NULL) * 1000);
-    }
-    if (argc - at < 3) {
-        fprintf(stderr, "usage: store_client [-a] [-t SECONDS] HOST PORT CALL [ARGUMENT...]\n");
+    if (!parse_options(&opt, &ms, argc, argv)) {
+        fputs(usage, stderr);
         return 2;
     }
-    opt.host = argv[at];
-    opt.port = (uint16_t)strtoul(argv[at + 1], NULL, 10);
     if (ms > 0)
         opt.connect_timeout_ms = ms;
     rdzv_client *c;
@@ -156,7 +188,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "store_client: %s\n", err.text);
         return 2;
     }
-    int code = run(c, argv + at + 2, argc - at - 2, ms);
+    int code = run(c, argv + optind + 2, argc - optind - 2, ms);
     rdzv_client_close(c, NULL, NULL);
     return code == RDZV_OK ? 0 : 1;
 }

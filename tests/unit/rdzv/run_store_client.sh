@@ -49,12 +49,27 @@ if "$client" -t 0.2 127.0.0.1 "$port" wait absent 2>/dev/null; then
 fi
 expect 1 "" dance
 said=$("$client" 127.0.0.1 "$port" dance 2>&1) || true
-grep -q "no such call, or not its number of arguments" <<<"$said"
+grep -q "no such call, or not its arguments" <<<"$said"
+expect 1 "" add n abc
+expect 1 "" add n 5x
+expect 1 "" add n ""
+expect 1 "" barrier bar none
+expect 0 -2 add n 0
+# What makes no sense is answered with what would.
+for words in "" "-z 127.0.0.1 $port count" "-t x 127.0.0.1 $port count" "127.0.0.1 banana count" \
+    "127.0.0.1 0 count" "127.0.0.1 65536 count" "127.0.0.1 $port"; do
+    code=0
+    read -ra argv <<<"$words"
+    said=$("$client" "${argv[@]}" 2>&1) || code=$?
+    if [ "$code" != 2 ] || ! grep -q "cas KEY EXPECTED DESIRED" <<<"$said"; then
+        echo "store_client $words: exit code $code: $said"
+        exit 1
+    fi
+done
 kill -INT "$pid"
 wait "$pid"
 # Nobody is there any more.
 code=0
 "$client" -t 0.5 127.0.0.1 "$port" get k 2>/dev/null || code=$?
 [ "$code" = 1 ] || { echo "without a server: exit code $code"; exit 1; }
-"$client" 2>/dev/null && exit 1
 echo passed
