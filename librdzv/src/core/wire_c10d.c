@@ -163,7 +163,7 @@ size_t rdzv__scan_short(const struct rdzv__wire_limits *limits, const uint8_t *b
     if (len < HEAD || bytes[0] >= RDZV__OP_COUNT || tails[bytes[0]] == 0)
         return 0;
     uint64_t key_len = bytes_get_u64(bytes + 1);
-    if (key_len > limits->max_key_bytes)
+    if (key_len > limits->max_key_bytes || key_len > len)
         return 0;
     uint64_t whole = HEAD - 1 + key_len + tails[bytes[0]];
     return whole <= len && whole <= limits->max_request_bytes ? (size_t)whole : 0;

@@ -275,6 +275,10 @@ START_TEST(the_short_scan_agrees)
         taken += n > 0;
     }
     ck_assert_uint_gt(taken, 10000);
+    /* A length that would wrap around, where no limit forbids it. */
+    static const struct rdzv__wire_limits none = {UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX};
+    uint8_t wraps[12] = {RDZV__OP_GET, 0xfb, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
+    ck_assert_uint_eq(rdzv__scan_short(&none, wraps, sizeof wraps), 0);
 }
 END_TEST
 
