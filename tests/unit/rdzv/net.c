@@ -251,6 +251,22 @@ void net_thread_status(const char *thread, const char *field, char *ret, size_t 
     closedir(dir);
 }
 
+struct net_log net_server_log;
+static int fds_before;
+
+void net_setup(void)
+{
+    memset(&net_server_log, 0, sizeof net_server_log);
+    net_expect_threads(0);
+    fds_before = net_count_fds();
+}
+
+void net_teardown(void)
+{
+    net_expect_threads(0);
+    ck_assert_int_eq(net_count_fds(), fds_before);
+}
+
 void net_log_line(void *ctx, int level, const char *line)
 {
     struct net_log *log = ctx;

@@ -52,6 +52,10 @@ struct net_log {
     int level; /* of the last */
     char text[8192];
 };
+/* A fixture: nothing is logged at the start of a test, and what it opened is gone at its end. */
+extern struct net_log net_server_log;
+void net_setup(void);
+void net_teardown(void);
 void net_log_line(void *log, int level, const char *line);
 /* An open server that logs into `log`; `given` may be NULL. */
 rdzv_server *net_open(const rdzv_server_options *given, struct net_log *log);

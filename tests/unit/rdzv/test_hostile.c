@@ -22,23 +22,14 @@
 #define FLAT_BYTES ((long long)MIB)
 #endif
 
-static struct net_log server_log;
 static struct wire w;
 static struct wire got;
-static int fds_before;
-
-static void setup(void)
-{
-    memset(&server_log, 0, sizeof server_log);
-    fds_before = net_count_fds();
-}
 
 static void teardown(void)
 {
     wire_free(&w);
     wire_free(&got);
-    net_expect_threads(0);
-    ck_assert_int_eq(net_count_fds(), fds_before);
+    net_teardown();
 }
 
 static int64_t now_ms(void)
@@ -86,7 +77,7 @@ static long resident_bytes(void)
 
 START_TEST(every_first_byte_that_is_no_request)
 {
-    rdzv_server *s = net_open(NULL, &server_log);
+    rdzv_server *s = net_open(NULL, &net_server_log);
     unsigned closed = 0;
     for (unsigned first = 0; first < 256; first++) {
         if (first < 11 && first != 7)
@@ -107,7 +98,7 @@ END_TEST
 
 START_TEST(nothing_behind_a_junk_first_byte_is_executed)
 {
-    rdzv_server *s = net_open(NULL, &server_log);
+    rdzv_server *s = net_open(NULL, &net_server_log);
     for (unsigned cut = 1; cut < 12; cut++) { /* in one segment with the request or before it */
         int fd = net_connect(net_port(s));
         wire_add(&w, "b", 'G');
@@ -132,7 +123,7 @@ START_TEST(noise_leaves_memory_flat_and_one_line)
     uint8_t *noise = malloc(8 * MIB);
     ck_assert_ptr_nonnull(noise);
     memset(noise, 0, 8 * MIB); /* touched before the measurement */
-    rdzv_server *s = net_open(NULL, &server_log);
+    rdzv_server *s = net_open(NULL, &net_server_log);
     close(net_greet(net_port(s)));
     uint64_t random = 88172645463325252ull;
     int64_t begun = now_ms();
@@ -159,7 +150,7 @@ START_TEST(noise_leaves_memory_flat_and_one_line)
     ck_assert_int_lt(resident_bytes() - before, FLAT_BYTES);
     rdzv_server_wait(s, 0);
     /* Four kinds of reason, each one line and one sum a second. */
-    ck_assert_int_le(server_log.lines, 2 + 8 * (int)((now_ms() - begun) / 1000 + 1));
+    ck_assert_int_le(net_server_log.lines, 2 + 8 * (int)((now_ms() - begun) / 1000 + 1));
     rdzv_server_close(s, NULL, NULL);
     free(noise);
 }
@@ -169,7 +160,7 @@ START_TEST(half_a_request_hits_the_deadline)
 {
     rdzv_server_options opt = net_options();
     opt.request_timeout_ms = 200;
-    rdzv_server *s = net_open(&opt, &server_log);
+    rdzv_server *s = net_open(&opt, &net_server_log);
     int idle = net_greet(net_port(s));
     int silent = net_connect(net_port(s)); /* dialect A's second connection never says a word */
     int waiting = net_greet(net_port(s));
@@ -191,7 +182,7 @@ START_TEST(half_a_request_hits_the_deadline)
     ck_assert_int_ge(now_ms() - begun, 150);
     ck_assert_int_lt(now_ms() - begun, 3000);
     NET_EXPECT_STAT(s, refused, 3);
-    net_expect_log(s, &server_log, "did not finish it within request_timeout_ms");
+    net_expect_log(s, &net_server_log, "did not finish it within request_timeout_ms");
     usleep(500000);
     expect_served(idle); /* three deadlines of silence between requests are none of its business */
     wire_add(&w, "bss", RDZV__OP_SET, "later", "v");
@@ -212,7 +203,7 @@ START_TEST(a_trickle_hits_the_deadline_and_hurts_nobody)
 {
     rdzv_server_options opt = net_options();
     opt.request_timeout_ms = 400;
-    rdzv_server *s = net_open(&opt, &server_log);
+    rdzv_server *s = net_open(&opt, &net_server_log);
     int other = net_greet(net_port(s));
     int slow = net_greet(net_port(s));
     wire_add(&w, "bsi", RDZV__OP_SET, "k", 1ll << 20);
@@ -224,7 +215,7 @@ START_TEST(a_trickle_hits_the_deadline_and_hurts_nobody)
         ck_assert_int_lt(now_ms() - begun, 5000);
     }
     ck_assert_int_ge(now_ms() - begun, 300);
-    net_expect_log(s, &server_log, "did not finish it");
+    net_expect_log(s, &net_server_log, "did not finish it");
     close(slow);
     close(other);
     rdzv_server_close(s, NULL, NULL);
@@ -235,7 +226,7 @@ START_TEST(the_deadline_is_of_each_request)
 {
     rdzv_server_options opt = net_options();
     opt.request_timeout_ms = 400;
-    rdzv_server *s = net_open(&opt, &server_log);
+    rdzv_server *s = net_open(&opt, &net_server_log);
     int fd = net_greet(net_port(s));
     wire_add(&w, "bs", RDZV__OP_GET, "k");
     size_t len = w.len;
@@ -261,7 +252,7 @@ START_TEST(without_a_deadline_half_a_request_may_wait)
 {
     rdzv_server_options opt = net_options();
     opt.request_timeout_ms = 0;
-    rdzv_server *s = net_open(&opt, &server_log);
+    rdzv_server *s = net_open(&opt, &net_server_log);
     int fd = net_greet(net_port(s));
     wire_add(&w, "b", RDZV__OP_PING);
     net_send(fd, &w);
@@ -277,7 +268,7 @@ END_TEST
 
 START_TEST(ten_thousand_connects_that_close_at_once)
 {
-    rdzv_server *s = net_open(NULL, &server_log);
+    rdzv_server *s = net_open(NULL, &net_server_log);
     int other = net_greet(net_port(s));
     for (int i = 0; i < 10000; i++) {
         int fd = net_connect(net_port(s));
@@ -309,7 +300,7 @@ START_TEST(half_requests_are_bounded_together)
     enum { CLIENTS = 12, HALF = 900000, ALL = 4 << 20 };
     rdzv_server_options opt = net_options();
     opt.max_buffer_bytes = ALL;
-    rdzv_server *s = net_open(&opt, &server_log);
+    rdzv_server *s = net_open(&opt, &net_server_log);
     int other = net_greet(net_port(s));
     int fd[CLIENTS];
     for (int i = 0; i < CLIENTS; i++) {
@@ -328,7 +319,7 @@ START_TEST(half_requests_are_bounded_together)
         ck_assert_uint_le(NET_STAT(s, buffer_bytes), ALL + CLIENTS * 65536);
     }
     ck_assert_uint_ge(NET_STAT(s, refused), CLIENTS / 2);
-    net_expect_log(s, &server_log, "are max_buffer_bytes");
+    net_expect_log(s, &net_server_log, "are max_buffer_bytes");
     for (int i = 0; i < CLIENTS; i++)
         close(fd[i]);
     NET_EXPECT_STAT(s, buffer_bytes, 0);
@@ -342,7 +333,7 @@ START_TEST(readers_that_never_read_are_bounded_together)
     enum { CLIENTS = 24, VALUE = 1 << 20, ALL = 8 << 20, TIMES = 12 };
     rdzv_server_options opt = net_options();
     opt.max_buffer_bytes = ALL;
-    rdzv_server *s = net_open(&opt, &server_log);
+    rdzv_server *s = net_open(&opt, &net_server_log);
     int other = net_greet(net_port(s));
     wire_add(&w, "bs", RDZV__OP_SET, "k");
     wire_fill(&w, 'v', VALUE);
@@ -361,7 +352,7 @@ START_TEST(readers_that_never_read_are_bounded_together)
     for (int i = 0; i < 2000 && NET_STAT(s, refused) == 0; i++)
         usleep(1000);
     ck_assert_uint_gt(NET_STAT(s, refused), 0);
-    net_expect_log(s, &server_log, "are max_buffer_bytes");
+    net_expect_log(s, &net_server_log, "are max_buffer_bytes");
     expect_served(other);
     for (int i = 0; i < CLIENTS; i++)
         close(fd[i]);
@@ -375,14 +366,14 @@ START_TEST(one_client_too_many_is_told_by_closing)
 {
     rdzv_server_options opt = net_options();
     opt.max_connections = 3;
-    rdzv_server *s = net_open(&opt, &server_log);
+    rdzv_server *s = net_open(&opt, &net_server_log);
     int fd[3] = {net_greet(net_port(s)), net_greet(net_port(s)), net_greet(net_port(s))};
     int late = net_connect(net_port(s));
     net_read_all(late, &got);
     ck_assert_uint_eq(got.len, 0);
     close(late);
     NET_EXPECT_STAT(s, refused, 1);
-    net_expect_log(s, &server_log, "3 are connected, which is max_connections");
+    net_expect_log(s, &net_server_log, "3 are connected, which is max_connections");
     for (int i = 0; i < 3; i++)
         expect_served(fd[i]);
     close(fd[0]); /* and there is room again */
@@ -400,7 +391,7 @@ Suite *suite(void)
     TCase *t = tcase_create("hostile");
     tcase_set_timeout(t, 60);
     tcase_add_unchecked_fixture(t, net_warm_up, NULL);
-    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_checked_fixture(t, net_setup, teardown);
     tcase_add_test(t, every_first_byte_that_is_no_request);
     tcase_add_test(t, nothing_behind_a_junk_first_byte_is_executed);
     tcase_add_test(t, noise_leaves_memory_flat_and_one_line);

@@ -18,28 +18,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static struct net_log server_log;
 static struct wire w;
 static struct wire got;
-static int fds_before;
-
-static void setup(void)
-{
-    memset(&server_log, 0, sizeof server_log);
-    fds_before = net_count_fds();
-}
 
 static void teardown(void)
 {
-    ck_assert_int_eq(net_count_fds(), fds_before);
-    net_expect_threads(0);
     wire_free(&w);
     wire_free(&got);
+    net_teardown();
 }
 
 START_TEST(bad_options_are_refused)
 {
-    rdzv_server *s = net_open(NULL, &server_log);
+    rdzv_server *s = net_open(NULL, &net_server_log);
     rdzv_job *job = NULL;
     rdzv_error err;
     char id[RDZV_RUN_ID_BYTES + 2];
@@ -80,7 +71,7 @@ START_TEST(bad_options_are_refused)
     longer.known.run_id = id;
     longer.unknown = 0;
     ck_assert_int_eq(rdzv_server_open_job(s, &job, &longer.known, NULL), RDZV_OK);
-    net_expect_log(s, &server_log, id);
+    net_expect_log(s, &net_server_log, id);
     rdzv_job_close(job, NULL, NULL);
     rdzv_server_close(s, NULL, NULL);
 }
@@ -88,7 +79,7 @@ END_TEST
 
 START_TEST(a_run_id_is_open_once)
 {
-    rdzv_server *s = net_open(NULL, &server_log);
+    rdzv_server *s = net_open(NULL, &net_server_log);
     rdzv_error err;
     rdzv_job *other = jobs_open(s, "run-70", NULL);
     rdzv_job *job = jobs_open(s, "run-7", NULL);
@@ -108,7 +99,7 @@ START_TEST(a_run_id_is_open_once)
         job = jobs_open(s, "run-7", &opt);
         ck_assert_int_eq(net_count_keys(port), 0);
     }
-    net_expect_log(s, &server_log, "job \"run-7\": closed with 1 clients, 1 keys and queues");
+    net_expect_log(s, &net_server_log, "job \"run-7\": closed with 1 clients, 1 keys and queues");
     ck_assert_int_eq(net_count_keys(jobs_port(other)), 0);
     rdzv_server_close(s, NULL, NULL);
 }
@@ -145,7 +136,7 @@ static void expect_ended(int fd[STATES])
 
 START_TEST(close_with_clients_in_every_state)
 {
-    rdzv_server *s = net_open(NULL, &server_log);
+    rdzv_server *s = net_open(NULL, &net_server_log);
     rdzv_job *job = jobs_open(s, "job", NULL);
     rdzv_job *other = jobs_open(s, "other", NULL);
     int parked = net_greet(jobs_port(other));
@@ -177,7 +168,7 @@ END_TEST
 
 START_TEST(close_of_the_server_closes_its_jobs)
 {
-    rdzv_server *s = net_open(NULL, &server_log);
+    rdzv_server *s = net_open(NULL, &net_server_log);
     rdzv_job *job[3];
     uint16_t port[3];
     int fd[3][STATES];
@@ -199,7 +190,7 @@ END_TEST
 
 START_TEST(drain_is_of_all_jobs)
 {
-    rdzv_server *s = net_open(NULL, &server_log);
+    rdzv_server *s = net_open(NULL, &net_server_log);
     rdzv_job *a = jobs_open(s, "a", NULL);
     rdzv_job *b = jobs_open(s, "b", NULL);
     uint16_t ports[3] = {net_port(s), jobs_port(a), jobs_port(b)};
@@ -219,7 +210,7 @@ START_TEST(drain_is_of_all_jobs)
     ck_assert_int_eq(drained, 0);
     rdzv_job_close(b, NULL, NULL); /* its client was the last */
     net_expect_end(fd[1]);
-    net_expect_log(s, &server_log, "drained: the last client has left");
+    net_expect_log(s, &net_server_log, "drained: the last client has left");
     for (int i = 0; i < 100 && drained == 0; i++)
         ck_assert_int_ge(rdzv_server_wait(s, 50), 0);
     ck_assert_int_eq(drained, 1);
@@ -250,7 +241,7 @@ START_TEST(callbacks_may_not_open_or_close)
 {
     rdzv_server_options opt = net_options();
     opt.log = job_calls_from_callback;
-    opt.log_ctx = &server_log;
+    opt.log_ctx = &net_server_log;
     busy_seen = 0;
     ck_assert_int_eq(rdzv_server_open(&called_back, &opt, NULL), RDZV_OK);
     its_job = jobs_open(called_back, "job", NULL);
@@ -258,7 +249,8 @@ START_TEST(callbacks_may_not_open_or_close)
         ck_assert_int_ge(rdzv_server_wait(called_back, 50), 0);
     ck_assert_int_ge(busy_seen, 2); /* the lines about listening */
     ck_assert_int_eq(net_count_keys(jobs_port(its_job)), 0);
-    for (int i = 0; i < 100 && strstr(server_log.text, "rdzv_job_close was called") == NULL; i++)
+    static const char *const told = "rdzv_job_close was called";
+    for (int i = 0; i < 100 && strstr(net_server_log.text, told) == NULL; i++)
         ck_assert_int_ge(rdzv_server_wait(called_back, 50), 0);
     rdzv_job *mine = its_job;
     its_job = NULL; /* from here on the callback closes NULL */
@@ -269,7 +261,7 @@ END_TEST
 
 START_TEST(a_child_after_fork_gets_estate)
 {
-    rdzv_server *s = net_open(NULL, &server_log);
+    rdzv_server *s = net_open(NULL, &net_server_log);
     rdzv_job *job = jobs_open(s, "job", NULL);
     pid_t child = fork();
     if (child == 0) {
@@ -293,7 +285,7 @@ END_TEST
 
 START_TEST(a_given_socket_is_used)
 {
-    rdzv_server *s = net_open(NULL, &server_log);
+    rdzv_server *s = net_open(NULL, &net_server_log);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     rdzv_job_options opt = jobs_options("job");
@@ -311,7 +303,7 @@ END_TEST
 
 START_TEST(out_of_descriptors)
 {
-    rdzv_server *s = net_open(NULL, &server_log);
+    rdzv_server *s = net_open(NULL, &net_server_log);
     rdzv_job *job = jobs_open(s, "job", NULL);
     int fd = net_greet(jobs_port(job));
     int waiting = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -324,7 +316,7 @@ START_TEST(out_of_descriptors)
     rdzv_job_options opt = jobs_options("second");
     int code = jobs_open_fails(s, &opt, &err);
     ck_assert_int_eq(net_connect_socket(waiting, jobs_port(job)), 0);
-    net_expect_log(s, &server_log, "cannot accept clients on 127.0.0.1:");
+    net_expect_log(s, &net_server_log, "cannot accept clients on 127.0.0.1:");
     net_set(fd, "k", 10);
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &before), 0);
     ck_assert_int_eq(code, RDZV_EIO);
@@ -402,7 +394,7 @@ START_TEST(a_closed_job_leaves_nothing)
     rdzv_allocator allocator = {count_alloc, count_free, NULL};
     rdzv_server_options opt = net_options();
     opt.allocator = &allocator;
-    rdzv_server *s = net_open(&opt, &server_log);
+    rdzv_server *s = net_open(&opt, &net_server_log);
     ck_assert_int_eq(net_count_keys(net_port(s)), 0);
     NET_EXPECT_STAT(s, connections, 0);
     long before = 0;
@@ -459,7 +451,7 @@ static void *hammer(void *arg)
 START_TEST(jobs_come_and_go_beside_a_busy_one)
 {
     enum { ROUNDS = 300 };
-    rdzv_server *s = net_open(NULL, &server_log);
+    rdzv_server *s = net_open(NULL, &net_server_log);
     rdzv_job *busy = jobs_open(s, "busy", NULL);
     struct hammer h[2] = {{.port = jobs_port(busy)}, {.port = net_port(s)}};
     pthread_t threads[2];
@@ -502,7 +494,7 @@ Suite *suite(void)
     TCase *t = tcase_create("own thread");
     tcase_set_timeout(t, 60);
     tcase_add_unchecked_fixture(t, net_warm_up, NULL);
-    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_checked_fixture(t, net_setup, teardown);
     tcase_add_test(t, bad_options_are_refused);
     tcase_add_test(t, a_run_id_is_open_once);
     tcase_add_test(t, close_with_clients_in_every_state);

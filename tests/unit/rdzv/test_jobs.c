@@ -13,23 +13,14 @@
 #include <time.h>
 #include <unistd.h>
 
-static struct net_log server_log;
 static struct wire w;
 static struct wire got;
-static int fds_before;
-
-static void setup(void)
-{
-    memset(&server_log, 0, sizeof server_log);
-    fds_before = net_count_fds();
-}
 
 static void teardown(void)
 {
-    ck_assert_int_eq(net_count_fds(), fds_before);
-    net_expect_threads(0);
     wire_free(&w);
     wire_free(&got);
+    net_teardown();
 }
 
 /* A server with two jobs, and a client of each of the three name spaces. */
@@ -43,7 +34,7 @@ struct three {
 static struct three open_three(const rdzv_server_options *opt)
 {
     struct three t;
-    t.s = net_open(opt, &server_log);
+    t.s = net_open(opt, &net_server_log);
     t.a = jobs_open(t.s, "run-a", NULL);
     t.b = jobs_open(t.s, "run-b", NULL);
     t.fd[0] = net_greet(net_port(t.s));
@@ -144,7 +135,7 @@ END_TEST
 START_TEST(a_hundred_jobs)
 {
     enum { JOBS = 100 };
-    rdzv_server *s = net_open(NULL, &server_log);
+    rdzv_server *s = net_open(NULL, &net_server_log);
     rdzv_job *job[JOBS];
     int fd[JOBS];
     char name[16];
@@ -193,7 +184,7 @@ static void open_small(rdzv_server *s, const rdzv_job_options *opt, rdzv_job **s
 
 START_TEST(a_job_is_full_of_bytes)
 {
-    rdzv_server *s = net_open(NULL, &server_log);
+    rdzv_server *s = net_open(NULL, &net_server_log);
     rdzv_job_options opt = jobs_options("small");
     opt.max_store_bytes = 20000;
     rdzv_job *small;
@@ -203,8 +194,8 @@ START_TEST(a_job_is_full_of_bytes)
     int other = net_greet(jobs_port(large));
     net_set(fd, "a", 15000);
     net_set_refused(net_greet(jobs_port(small)), "b", 15000);
-    net_expect_log(s, &server_log, "job \"small\": closed client 127.0.0.1:");
-    net_expect_log(s, &server_log, "the store holds max_store_bytes (of this job)");
+    net_expect_log(s, &net_server_log, "job \"small\": closed client 127.0.0.1:");
+    net_expect_log(s, &net_server_log, "the store holds max_store_bytes (of this job)");
     JOB_EXPECT_STAT(small, refused, 1);
     ck_assert_uint_eq(JOB_STAT(large, refused), 0);
     net_set(other, "b", 15000);
@@ -220,7 +211,7 @@ END_TEST
 
 START_TEST(a_job_is_full_of_keys)
 {
-    rdzv_server *s = net_open(NULL, &server_log);
+    rdzv_server *s = net_open(NULL, &net_server_log);
     rdzv_job_options opt = jobs_options("small");
     opt.max_keys = 4;
     rdzv_job *small;
@@ -238,7 +229,7 @@ START_TEST(a_job_is_full_of_keys)
     net_send(waiter, &w);
     JOB_EXPECT_STAT(small, waiting, 1);
     net_set_refused(net_greet(jobs_port(small)), "5", 1);
-    net_expect_log(s, &server_log, "the store holds max_keys names (of this job)");
+    net_expect_log(s, &net_server_log, "the store holds max_keys names (of this job)");
     wire_add(&w, "bis", RDZV__OP_WAIT, 1LL, "another");
     int late = net_greet(jobs_port(small));
     net_send(late, &w);
@@ -267,7 +258,7 @@ END_TEST
 
 START_TEST(a_job_is_full_of_clients)
 {
-    rdzv_server *s = net_open(NULL, &server_log);
+    rdzv_server *s = net_open(NULL, &net_server_log);
     rdzv_job_options opt = jobs_options("small");
     opt.max_connections = 2;
     rdzv_job *small;
@@ -277,7 +268,7 @@ START_TEST(a_job_is_full_of_clients)
     int late = net_connect(jobs_port(small));
     net_read_all(late, &got);
     close(late);
-    net_expect_log(s, &server_log,
+    net_expect_log(s, &net_server_log,
                    "job \"small\": closed a new client: 2 are connected, which is "
                    "max_connections (of this job)");
     JOB_EXPECT_STAT(small, refused, 1);
@@ -310,7 +301,7 @@ static void send_half(int fd, size_t len)
 START_TEST(a_job_is_full_of_half_requests)
 {
     enum { CLIENTS = 6, HALF = 900000 };
-    rdzv_server *s = net_open(NULL, &server_log);
+    rdzv_server *s = net_open(NULL, &net_server_log);
     rdzv_job_options opt = jobs_options("small");
     opt.max_buffer_bytes = 2 << 20;
     rdzv_job *small;
@@ -325,7 +316,7 @@ START_TEST(a_job_is_full_of_half_requests)
         send_half(other[i], HALF);
         ck_assert_uint_le(JOB_STAT(small, buffer_bytes), (2 << 20) + CLIENTS * 65536);
     }
-    net_expect_log(s, &server_log, "of all clients are max_buffer_bytes (of this job)");
+    net_expect_log(s, &net_server_log, "of all clients are max_buffer_bytes (of this job)");
     for (int i = 0; i < 10000 && JOB_STAT(small, refused) == 0; i++)
         usleep(1000);
     ck_assert_uint_gt(JOB_STAT(small, refused), 0);
@@ -355,15 +346,15 @@ START_TEST(the_servers_limits_are_of_all_jobs)
     for (int i = 0; i < 3; i++)
         net_set(t.fd[i], "large", 25000);
     net_set_refused(net_greet(jobs_port(t.b)), "more", 30000);
-    net_expect_log(t.s, &server_log, "job \"run-b\": closed client 127.0.0.1:");
-    net_expect_log(t.s, &server_log,
+    net_expect_log(t.s, &net_server_log, "job \"run-b\": closed client 127.0.0.1:");
+    net_expect_log(t.s, &net_server_log,
                    "the store holds max_store_bytes (of the server, all jobs together)");
     net_set(t.fd[0], "large", 100);
     net_set(t.fd[2], "more", 30000); /* what one gives back another may take */
     net_set(t.fd[1], "5", 1);
     net_set(t.fd[1], "6", 1);
     net_set_refused(net_greet(net_port(t.s)), "7", 1);
-    net_expect_log(t.s, &server_log,
+    net_expect_log(t.s, &net_server_log,
                    "the store holds max_keys names (of the server, all jobs together)");
     rdzv_job_close(t.a, NULL, NULL); /* takes three names and a client along */
     net_set(t.fd[0], "7", 20000);
@@ -374,7 +365,7 @@ START_TEST(the_servers_limits_are_of_all_jobs)
     int late = net_connect(jobs_port(t.b));
     net_read_all(late, &got);
     close(late);
-    net_expect_log(t.s, &server_log,
+    net_expect_log(t.s, &net_server_log,
                    "job \"run-b\": closed a new client: 5 are connected, which is "
                    "max_connections (of the server, all jobs together)");
     for (int i = 0; i < 3; i++)
@@ -397,7 +388,7 @@ START_TEST(half_requests_of_all_jobs_are_bounded_together)
         net_set(t.fd[0], "k", 10);
         ck_assert_uint_le(NET_STAT(t.s, buffer_bytes), ALL + CLIENTS * 65536);
     }
-    net_expect_log(t.s, &server_log, "are max_buffer_bytes (of the server, all jobs together)");
+    net_expect_log(t.s, &net_server_log, "are max_buffer_bytes (of the server, all jobs together)");
     for (int i = 0; i < CLIENTS; i++)
         close(fd[i]);
     NET_EXPECT_STAT(t.s, buffer_bytes, 0);
@@ -420,7 +411,7 @@ START_TEST(a_request_that_expires_gives_its_room_to_others)
     while (!net_heard(t.fd[1], 5)) /* its time ends while another job is served */
         net_set(t.fd[2], "k", 10);
     net_read_all(t.fd[1], &got);
-    net_expect_log(t.s, &server_log, "job \"run-a\": closed client");
+    net_expect_log(t.s, &net_server_log, "job \"run-a\": closed client");
     JOB_EXPECT_STAT(t.a, refused, 1);
     JOB_EXPECT_STAT(t.a, buffer_bytes, 0);
     wire_add(&w, "bs", RDZV__OP_SET, "k");
@@ -434,7 +425,7 @@ END_TEST
 
 START_TEST(each_full_job_has_its_own_line)
 {
-    rdzv_server *s = net_open(NULL, &server_log);
+    rdzv_server *s = net_open(NULL, &net_server_log);
     rdzv_job_options opt = jobs_options(NULL);
     opt.max_store_bytes = 10000;
     rdzv_job *a = jobs_open(s, "run-a", &opt);
@@ -443,10 +434,10 @@ START_TEST(each_full_job_has_its_own_line)
         net_set_refused(net_greet(jobs_port(a)), "k", 20000);
         net_set_refused(net_greet(jobs_port(b)), "k", 20000);
     }
-    net_expect_log(s, &server_log, "job \"run-a\": closed client");
-    net_expect_log(s, &server_log, "job \"run-b\": closed client");
-    net_expect_log(s, &server_log, "job \"run-a\": 4 more like this within a second");
-    net_expect_log(s, &server_log, "job \"run-b\": 4 more like this within a second");
+    net_expect_log(s, &net_server_log, "job \"run-a\": closed client");
+    net_expect_log(s, &net_server_log, "job \"run-b\": closed client");
+    net_expect_log(s, &net_server_log, "job \"run-a\": 4 more like this within a second");
+    net_expect_log(s, &net_server_log, "job \"run-b\": 4 more like this within a second");
     rdzv_server_close(s, NULL, NULL);
 }
 END_TEST
@@ -466,7 +457,7 @@ START_TEST(keys_are_forgotten_when_nobody_comes_back)
 {
     rdzv_server_options server_opt = net_options();
     server_opt.forget_after_ms = 150;
-    rdzv_server *s = net_open(&server_opt, &server_log);
+    rdzv_server *s = net_open(&server_opt, &net_server_log);
     rdzv_job_options opt = jobs_options(NULL);
     opt.forget_after_ms = 150;
     rdzv_job *short_lived = jobs_open(s, "short-lived", &opt);
@@ -486,9 +477,9 @@ START_TEST(keys_are_forgotten_when_nobody_comes_back)
         wire_expect(&got, "ii", 0LL, 0LL);
         close(fd);
     }
-    net_expect_log(s, &server_log,
+    net_expect_log(s, &net_server_log,
                    "job \"short-lived\": forgot 2 keys and queues: no client for 150 ms");
-    net_expect_log(s, &server_log, "\nforgot 2 keys and queues: no client for 150 ms");
+    net_expect_log(s, &net_server_log, "\nforgot 2 keys and queues: no client for 150 ms");
     ck_assert_int_eq(net_count_keys(jobs_port(kept)), 1);
     rdzv_server_close(s, NULL, NULL);
 }
@@ -504,7 +495,7 @@ static uint64_t now_ms(void)
 START_TEST(a_client_that_comes_back_stops_the_clock)
 {
     enum { AFTER_MS = 400 };
-    rdzv_server *s = net_open(NULL, &server_log);
+    rdzv_server *s = net_open(NULL, &net_server_log);
     rdzv_job_options opt = jobs_options(NULL);
     opt.forget_after_ms = AFTER_MS;
     rdzv_job *job = jobs_open(s, "job", &opt);
@@ -534,7 +525,7 @@ END_TEST
 
 START_TEST(a_probe_of_the_port_does_not_stop_the_clock)
 {
-    rdzv_server *s = net_open(NULL, &server_log);
+    rdzv_server *s = net_open(NULL, &net_server_log);
     rdzv_job_options opt = jobs_options(NULL);
     opt.forget_after_ms = 300;
     rdzv_job *job = jobs_open(s, "job", &opt);
@@ -561,7 +552,7 @@ Suite *suite(void)
     TCase *t = tcase_create("jobs");
     tcase_set_timeout(t, 60);
     tcase_add_unchecked_fixture(t, net_warm_up, NULL);
-    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_checked_fixture(t, net_setup, teardown);
     tcase_add_test(t, equal_names_are_different_keys);
     tcase_add_test(t, nobody_is_woken_by_another_job);
     tcase_add_test(t, a_hundred_jobs);

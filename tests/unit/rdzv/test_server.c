@@ -18,25 +18,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static int fds_before;
-static struct net_log server_log;
 static struct wire w;
 static struct wire got;
 
-static void setup(void)
-{
-    net_expect_threads(0);
-    fds_before = net_count_fds();
-    memset(&server_log, 0, sizeof server_log);
-}
-
-/* Everything that a server had is gone. */
 static void teardown(void)
 {
     wire_free(&w);
     wire_free(&got);
-    net_expect_threads(0);
-    ck_assert_int_eq(net_count_fds(), fds_before);
+    net_teardown();
 }
 
 static void replay(const char *version, size_t piece, size_t cut)
@@ -45,7 +34,7 @@ static void replay(const char *version, size_t piece, size_t cut)
     struct wire told = WIRE_INIT;
     wire_load(&asked, version, "client_to_server");
     wire_load(&told, version, "server_to_client");
-    rdzv_server *s = net_open(NULL, &server_log);
+    rdzv_server *s = net_open(NULL, &net_server_log);
     int fd = net_connect(net_port(s));
     for (size_t at = 0; at < asked.len;) {
         size_t end = piece > 0 ? at + piece : at < cut ? cut : asked.len;
@@ -95,7 +84,7 @@ START_TEST(bad_starts_are_closed_and_counted)
                   {"\x80\x01", 2, "native protocol"},
                   {"\x0d\x11\x22\x33\x44", 5, "not a c10d request"}};
     for (size_t i = 0; i < sizeof starts / sizeof starts[0]; i++) {
-        rdzv_server *s = net_open(NULL, &server_log);
+        rdzv_server *s = net_open(NULL, &net_server_log);
         int fd = net_connect(net_port(s));
         wire_bytes(&w, starts[i].bytes, starts[i].len);
         net_send(fd, &w);
@@ -104,10 +93,10 @@ START_TEST(bad_starts_are_closed_and_counted)
         close(fd);
         NET_EXPECT_STAT(s, refused, 1);
         ck_assert_uint_eq(NET_STAT(s, requests), 0);
-        net_expect_log(s, &server_log, "closed client 127.0.0.1:");
-        net_expect_log(s, &server_log, starts[i].log);
-        ck_assert_int_eq(server_log.level, RDZV_LOG_WARN);
-        memset(&server_log, 0, sizeof server_log);
+        net_expect_log(s, &net_server_log, "closed client 127.0.0.1:");
+        net_expect_log(s, &net_server_log, starts[i].log);
+        ck_assert_int_eq(net_server_log.level, RDZV_LOG_WARN);
+        memset(&net_server_log, 0, sizeof net_server_log);
         rdzv_server_close(s, NULL, NULL);
     }
 }
@@ -115,7 +104,7 @@ END_TEST
 
 START_TEST(a_flood_of_bad_clients_is_no_flood_of_lines)
 {
-    rdzv_server *s = net_open(NULL, &server_log);
+    rdzv_server *s = net_open(NULL, &net_server_log);
     enum { BAD = 60 };
     for (int i = 0; i < BAD; i++) {
         int fd = net_connect(net_port(s));
@@ -125,8 +114,8 @@ START_TEST(a_flood_of_bad_clients_is_no_flood_of_lines)
         close(fd);
     }
     NET_EXPECT_STAT(s, refused, BAD);
-    net_expect_log(s, &server_log, "more like this within a second");
-    ck_assert_int_le(server_log.lines, 6); /* listening, and two per second */
+    net_expect_log(s, &net_server_log, "more like this within a second");
+    ck_assert_int_le(net_server_log.lines, 6); /* listening, and two per second */
     rdzv_server_close(s, NULL, NULL);
 }
 END_TEST
@@ -135,7 +124,7 @@ START_TEST(a_slow_reader_is_closed)
 {
     rdzv_server_options opt = net_options();
     opt.max_unread_bytes = 1 << 20;
-    rdzv_server *s = net_open(&opt, &server_log);
+    rdzv_server *s = net_open(&opt, &net_server_log);
     int fd = net_connect(net_port(s));
     wire_hello(&w);
     wire_add(&w, "bs", RDZV__OP_SET, "k");
@@ -151,7 +140,7 @@ START_TEST(a_slow_reader_is_closed)
     }
     ck_assert(errno == EPIPE || errno == ECONNRESET);
     close(fd);
-    net_expect_log(s, &server_log, "does not read its answers");
+    net_expect_log(s, &net_server_log, "does not read its answers");
     ck_assert_int_eq(net_count_keys(net_port(s)), 1);
     rdzv_server_close(s, NULL, NULL);
 }
@@ -159,7 +148,7 @@ END_TEST
 
 START_TEST(large_answers_arrive_in_whole)
 {
-    rdzv_server *s = net_open(NULL, &server_log);
+    rdzv_server *s = net_open(NULL, &net_server_log);
     int fd = net_connect(net_port(s));
     enum { LEN = 8 << 20, TIMES = 40 }; /* 320 MiB in all: more than max_unread_bytes */
     wire_hello(&w);
@@ -184,7 +173,7 @@ END_TEST
 
 START_TEST(waits_across_connections)
 {
-    rdzv_server *s = net_open(NULL, &server_log);
+    rdzv_server *s = net_open(NULL, &net_server_log);
     enum { WAITERS = 200 };
     int fd[WAITERS];
     for (int i = 0; i < WAITERS; i++) {
@@ -218,7 +207,7 @@ END_TEST
 
 START_TEST(the_thread_is_named_and_takes_no_signals)
 {
-    rdzv_server *s = net_open(NULL, &server_log);
+    rdzv_server *s = net_open(NULL, &net_server_log);
     ck_assert_int_eq(net_count_keys(net_port(s)), 0); /* so it runs */
     char blocked[64];
     net_thread_status("rdzv-server", "SigBlk", blocked, sizeof blocked);
@@ -232,7 +221,7 @@ END_TEST
 
 START_TEST(sockets_have_nodelay_and_keepalive)
 {
-    rdzv_server *s = net_open(NULL, &server_log);
+    rdzv_server *s = net_open(NULL, &net_server_log);
     int fd = net_connect(net_port(s));
     wire_hello(&w);
     wire_add(&w, "bu", RDZV__OP_PING, 1u);
@@ -263,7 +252,7 @@ END_TEST
 
 START_TEST(out_of_descriptors_pauses_accepting)
 {
-    rdzv_server *s = net_open(NULL, &server_log);
+    rdzv_server *s = net_open(NULL, &net_server_log);
     enum { CLIENTS = 5 };
     int fd[CLIENTS];
     for (int i = 0; i < CLIENTS; i++)
@@ -275,8 +264,8 @@ START_TEST(out_of_descriptors_pauses_accepting)
     setrlimit(RLIMIT_NOFILE, &none);
     for (int i = 0; i < CLIENTS; i++)
         ck_assert_int_eq(net_connect_socket(fd[i], net_port(s)), 0);
-    net_expect_log(s, &server_log, "cannot accept clients");
-    ck_assert_int_le(server_log.lines, 3);
+    net_expect_log(s, &net_server_log, "cannot accept clients");
+    ck_assert_int_le(net_server_log.lines, 3);
     setrlimit(RLIMIT_NOFILE, &before);
     for (int i = 0; i < CLIENTS; i++) { /* it comes back by itself */
         wire_hello(&w);
@@ -292,7 +281,7 @@ END_TEST
 
 START_TEST(drain_ends_with_the_last_client)
 {
-    rdzv_server *s = net_open(NULL, &server_log);
+    rdzv_server *s = net_open(NULL, &net_server_log);
     int drained = 0;
     int closed = 0;
     int fd = net_connect(net_port(s));
@@ -330,7 +319,7 @@ END_TEST
 
 START_TEST(drain_ends_when_its_time_is_over)
 {
-    rdzv_server *s = net_open(NULL, &server_log);
+    rdzv_server *s = net_open(NULL, &net_server_log);
     int drained = 0;
     int fd = net_connect(net_port(s));
     NET_EXPECT_STAT(s, connections, 1);
@@ -346,7 +335,7 @@ END_TEST
 
 START_TEST(close_ends_a_drain)
 {
-    rdzv_server *s = net_open(NULL, &server_log);
+    rdzv_server *s = net_open(NULL, &net_server_log);
     int drained = 0;
     int closed = 0;
     int fd = net_connect(net_port(s));
@@ -391,7 +380,7 @@ END_TEST
 
 START_TEST(a_child_after_fork_gets_estate)
 {
-    rdzv_server *s = net_open(NULL, &server_log);
+    rdzv_server *s = net_open(NULL, &net_server_log);
     pid_t child = fork();
     if (child == 0) {
         rdzv_server_stats st = {.size = sizeof st};
@@ -413,7 +402,7 @@ END_TEST
 
 START_TEST(nothing_survives_exec)
 {
-    rdzv_server *s = net_open(NULL, &server_log);
+    rdzv_server *s = net_open(NULL, &net_server_log);
     int fd = net_connect(net_port(s));
     NET_EXPECT_STAT(s, connections, 1);
     pid_t child = fork();
@@ -441,7 +430,7 @@ START_TEST(memory_runs_out_in_the_shell)
         rdzv_server_options opt = net_options();
         opt.allocator = &allocator;
         opt.log = net_log_line;
-        opt.log_ctx = &server_log;
+        opt.log_ctx = &net_server_log;
         rdzv_server *s = NULL;
         rdzv_error err = {0};
         int code = rdzv_server_open(&s, &opt, &err);
@@ -476,7 +465,7 @@ START_TEST(twenty_servers_at_once)
 {
     rdzv_server *s[20];
     for (int i = 0; i < 20; i++)
-        s[i] = net_open(NULL, &server_log);
+        s[i] = net_open(NULL, &net_server_log);
     for (int i = 0; i < 20; i++)
         ck_assert_int_eq(net_count_keys(net_port(s[i])), 0);
     for (int i = 0; i < 20; i++)
@@ -491,7 +480,7 @@ Suite *suite(void)
     TCase *t = tcase_create("own thread");
     tcase_set_timeout(t, 60);
     tcase_add_unchecked_fixture(t, net_warm_up, NULL);
-    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_checked_fixture(t, net_setup, teardown);
     tcase_add_loop_test(t, replay_whole_and_in_pieces, 0, 2);
     tcase_add_test(t, bad_starts_are_closed_and_counted);
     tcase_add_test(t, a_flood_of_bad_clients_is_no_flood_of_lines);
