@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from rallypoint import errors, rdzv
+from rallypoint import _ffi, errors, rdzv
 
 
 def torch_client(job, timeout=20):
@@ -139,6 +139,32 @@ def test_a_dropped_job_is_closed_and_a_held_one_keeps_its_server():
     del job
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_job_in_one_cycle_with_its_server_is_closed_once(monkeypatch):
+    """The collector finishes the two in any order."""
+    freed = []  # by the C library, which frees the jobs of a server with it
+
+    def watch(lib, name):
+        real = getattr(lib, name)
+        monkeypatch.setattr(lib, name, lambda pointer, *rest: (freed.append((name, pointer)),
+                                                               real(pointer, *rest)))
+
+    class Cycle:
+        pass
+
+    watch(_ffi.rdzv(), "rdzv_server_close")
+    watch(_ffi.rdzv(), "rdzv_job_close")
+    for _ in range(10):
+        cycle = Cycle()
+        cycle.server = rdzv.Server()
+        cycle.job = cycle.server.open_job("run")
+        cycle.itself = cycle
+        freed.clear()
+        del cycle
+        gc.collect()
+        assert [name for name, _ in freed].count("rdzv_server_close") == 1
+        assert freed[-1][0] == "rdzv_server_close"  # no job of a server that is gone
 
 
 @pytest.mark.parametrize("run_id, options", [

@@ -13,7 +13,6 @@ import dataclasses
 import logging
 import os
 import threading
-import weakref
 from ctypes import byref, c_uint16, c_void_p
 from typing import Any, Callable, Iterable, Mapping, Optional, TypeVar, Union
 
@@ -67,9 +66,13 @@ class _Owner:
     def close(self) -> None:
         raise NotImplementedError
 
+    @property
+    def _closed(self) -> bool:
+        return self._pointer is None
+
     def _alive(self) -> int:
         name = f"the {type(self).__name__.lower()}"
-        if self._pointer is None:
+        if self._closed:
             raise errors.rdzv_error("ESTATE", f"{name} is closed")
         if self._pid != os.getpid():
             raise errors.rdzv_error(
@@ -116,7 +119,6 @@ class Server(_Listener):
         self._lib = _ffi.rdzv()
         self._pointer: Optional[int] = None
         self._pid = os.getpid()
-        self._jobs: weakref.WeakSet[Job] = weakref.WeakSet()
         host, port = _parse(listen)
         self._host = host.encode()
         options = _ffi.rdzv_server_options()
@@ -168,12 +170,10 @@ class Server(_Listener):
         nothing."""
         if self._pointer is not None and self._pid == os.getpid():
             pointer, self._pointer = self._pointer, None
-            for job in list(self._jobs):
-                job._pointer = None
             self._lib.rdzv_server_close(pointer, _ffi.rdzv_closed_fn(), None)
 
     def __repr__(self) -> str:
-        return f"<Server on {self.address}{'' if self._pointer else ', closed'}>"
+        return f"<Server on {self.address}{', closed' if self._closed else ''}>"
 
 
 class Job(_Listener):
@@ -202,8 +202,13 @@ class Job(_Listener):
         parent = server._alive()
         self._open(lambda ret, error: self._lib.rdzv_server_open_job(parent, ret, byref(options),
                                                                      error))
-        server._jobs.add(self)
         self._read_address(self._lib.rdzv_job_address)
+
+    @property
+    def _closed(self) -> bool:
+        # The server frees its jobs, and the collector may finish it before them. It is asked, and
+        # tells nobody: weak references are gone by then.
+        return self._pointer is None or self._server._closed
 
     def stats(self) -> Stats:
         """Counters of this job; also delivers the server's log lines to logging. Never waits."""
@@ -212,12 +217,12 @@ class Job(_Listener):
     def close(self) -> None:
         """Closes its connections and forgets its keys; the run id may be opened again at once. May
         be called twice; in a child after fork it does nothing."""
-        if self._pointer is not None and self._pid == os.getpid():
+        if not self._closed and self._pid == os.getpid():
             pointer, self._pointer = self._pointer, None
             self._lib.rdzv_job_close(pointer, _ffi.rdzv_closed_fn(), None)
 
     def __repr__(self) -> str:
-        return f"<Job {self.run_id!r} on {self.address}{'' if self._pointer else ', closed'}>"
+        return f"<Job {self.run_id!r} on {self.address}{', closed' if self._closed else ''}>"
 
 
 class Store(_Owner):
@@ -394,7 +399,7 @@ class Store(_Owner):
         self._outcome = got.number, values, None
 
     def __repr__(self) -> str:
-        return f"<Store at {self.address}{'' if self._pointer else ', closed'}>"
+        return f"<Store at {self.address}{', closed' if self._closed else ''}>"
 
 
 def _milliseconds(seconds: float, what: str = "timeout") -> int:
