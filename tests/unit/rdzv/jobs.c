@@ -57,3 +57,22 @@ void jobs_expect_stat(const rdzv_job *job, size_t offset, uint64_t want)
         usleep(1000);
     ck_assert_uint_eq(jobs_stat(job, offset), want);
 }
+
+struct jobs_three jobs_open_three(const rdzv_server_options *opt)
+{
+    struct jobs_three t;
+    t.s = net_open(opt, &net_server_log);
+    t.a = jobs_open(t.s, "run-a", NULL);
+    t.b = jobs_open(t.s, "run-b", NULL);
+    t.fd[0] = net_greet(net_port(t.s));
+    t.fd[1] = net_greet(jobs_port(t.a));
+    t.fd[2] = net_greet(jobs_port(t.b));
+    return t;
+}
+
+void jobs_close_three(struct jobs_three *t)
+{
+    for (int i = 0; i < 3; i++)
+        close(t->fd[i]);
+    rdzv_server_close(t->s, NULL, NULL);
+}

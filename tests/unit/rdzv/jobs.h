@@ -17,4 +17,14 @@ void jobs_expect_stat(const rdzv_job *job, size_t offset, uint64_t want);
 #define JOB_EXPECT_STAT(job, field, want)                                                          \
     jobs_expect_stat((job), offsetof(rdzv_server_stats, field), (want))
 
+/* A server with two jobs beside the unnamed one, and a client of each of the three. */
+struct jobs_three {
+    rdzv_server *s;
+    rdzv_job *a;
+    rdzv_job *b;
+    int fd[3];
+};
+struct jobs_three jobs_open_three(const rdzv_server_options *opt);
+void jobs_close_three(struct jobs_three *t);
+
 #endif
