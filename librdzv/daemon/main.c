@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -18,6 +19,8 @@
 #include <sys/signalfd.h>
 #include <time.h>
 #include <unistd.h>
+
+enum { LOOK_ROUND_MS = 10000 };
 
 struct daemon {
     struct args args;
@@ -176,16 +179,33 @@ static void on_drained(void *ctx)
 }
 
 /* Serves until it has drained or a second signal came; returns the exit code. */
+/* When the last client has left, what it took goes back to the system: malloc keeps it otherwise. */
+static void give_memory_back(const rdzv_server *s, uint64_t *accepted)
+{
+    rdzv_server_stats now = {.size = sizeof now};
+    if (rdzv_server_get_stats(s, &now) != RDZV_OK || now.connections > 0 ||
+        now.accepted == *accepted)
+        return;
+    *accepted = now.accepted;
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
+}
+
 static int serve(struct daemon *d, rdzv_server *s, int signals)
 {
     int asked = 0;
+    uint64_t accepted = 0;
     while (!d->drained) {
         struct pollfd fds[] = {{.fd = rdzv_server_fd(s), .events = POLLIN},
                                {.fd = signals, .events = POLLIN}};
-        if (poll(fds, 2, -1) < 0 && errno != EINTR) {
+        int ready = poll(fds, 2, LOOK_ROUND_MS);
+        if (ready < 0 && errno != EINTR) {
             say(d, RDZV_LOG_ERROR, "poll: %s", strerror(errno));
             return EXIT_OTHER;
         }
+        if (ready == 0)
+            give_memory_back(s, &accepted);
         rdzv_server_dispatch(s);
         struct signalfd_siginfo info;
         if (read(signals, &info, sizeof info) != (ssize_t)sizeof info)
