@@ -1,11 +1,39 @@
 """What the child processes of the tests do; here, so that they need not import a test module."""
 import gc
 import os
+import queue
 import traceback
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+
+
+def run(processes, target, world, *arguments):
+    """target(rank, world, *arguments, results) in a process for each rank; what each has put there,
+    by rank. Each must end well."""
+    results = processes.Queue()
+    children = [processes.Process(target=target, args=(rank, world, *arguments, results))
+                for rank in range(world)]
+    for child in children:
+        child.start()
+    seen = {}
+    try:
+        while len(seen) < world:
+            rank, outcome = results.get(timeout=90)
+            assert not isinstance(outcome, str), f"rank {rank}: {outcome}"
+            seen[rank] = outcome
+        for child in children:
+            child.join(20)
+    except queue.Empty:
+        raise AssertionError(f"only ranks {sorted(seen)} came to an end") from None
+    finally:
+        for child in children:
+            if child.is_alive():
+                child.kill()
+            child.join()
+    assert [child.exitcode for child in children] == [0] * world
+    return seen
 
 
 def client(port, timeout=60):
@@ -81,14 +109,14 @@ def our_store(rank, world, port, results):
         results.put((rank, traceback.format_exc()))
 
 
-def either_store(rank, world, port, ours, results):
-    """A rank of a group whose other one may have the other client."""
+def either_store(rank, world, port, results):
+    """A rank of a group in which the odd ones have our client and the others torch's."""
     import rallypoint.torch
 
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     limit = timedelta(seconds=30)
     try:
-        store = rallypoint.torch.Store("127.0.0.1", port, limit) if ours else client(port)
+        store = rallypoint.torch.Store("127.0.0.1", port, limit) if rank % 2 else client(port)
         dist.init_process_group("gloo", store=dist.PrefixStore("job", store), rank=rank,
                                 world_size=world, timeout=limit)
         x = torch.tensor([float(rank + 1)])

@@ -38,6 +38,13 @@ def read_line(pipe, timeout=10):
     return line.decode()
 
 
+def eventually(condition, timeout=5):
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 class Rdzvd:
     kind = "rdzvd"
 

@@ -4,7 +4,6 @@ import faulthandler
 import gc
 import os
 import pickle
-import queue
 import random
 import re
 import signal
@@ -18,6 +17,7 @@ from datetime import timedelta
 import pytest
 
 import servers
+from servers import eventually
 
 dist = pytest.importorskip("torch.distributed", reason="torch is not installed for this Python")
 import rallypoint.torch  # noqa: E402  (it needs torch)
@@ -41,35 +41,8 @@ def store(local):
         yield store
 
 
-def eventually(condition, timeout=5):
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_a_process_group_of_four(server, processes):
-    results = processes.Queue()
-    children = [processes.Process(target=ranks.our_store,
-                                  args=(rank, WORLD, server.port, results))
-                for rank in range(WORLD)]
-    for child in children:
-        child.start()
-    seen = {}
-    try:
-        while len(seen) < WORLD:
-            rank, outcome = results.get(timeout=90)
-            assert isinstance(outcome, dict), f"rank {rank}: {outcome}"
-            seen[rank] = outcome
-        for child in children:
-            child.join(20)
-    except queue.Empty:
-        pytest.fail(f"only ranks {sorted(seen)} came to an end")
-    finally:
-        for child in children:
-            if child.is_alive():
-                child.kill()
-            child.join()
+    seen = ranks.run(processes, ranks.our_store, WORLD, server.port)
     for rank in range(WORLD):
         assert seen[rank] == {
             "all_reduce": [10.0] * 4,
@@ -80,23 +53,11 @@ def test_a_process_group_of_four(server, processes):
             "gathered": [0, 1, 2, 3],
             "gradient": [1.5, 1.5],
         }
-    assert [child.exitcode for child in children] == [0] * WORLD
 
 
 def test_our_store_and_torchs_own_in_one_group(server, processes):
     """Half of the ranks use each client: the keys are the same ones."""
-    results = processes.Queue()
-    children = [processes.Process(target=ranks.either_store,
-                                  args=(rank, 2, server.port, rank == 1, results))
-                for rank in range(2)]
-    for child in children:
-        child.start()
-    try:
-        assert sorted(results.get(timeout=60) for _ in children) == [(0, 3.0), (1, 3.0)]
-    finally:
-        for child in children:
-            child.join(20)
-            child.kill()
+    assert ranks.run(processes, ranks.either_store, 2, server.port) == {0: 3.0, 1: 3.0}
 
 
 def test_barriers_of_both_clients(server, background):
@@ -504,7 +465,7 @@ def test_the_code_of_the_page(local):
     (code,) = (block for block in re.findall(r"```python\n(.*?)```", page, flags=re.S)
                if "rallypoint.torch" in block)
     code = code.replace('"192.0.2.10", 29400', f'"127.0.0.1", {local.port}')
-    exec(code, {"torch": __import__("torch.distributed"), "rank": 0, "world_size": 1})
+    exec(code, {"run_id": "run", "restart_count": 0, "rank": 0, "world_size": 1})
     dist.barrier()
     dist.destroy_process_group()
     with rdzv.Store(local.address) as other:

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 import servers
+from servers import eventually
 
 dist = pytest.importorskip("torch.distributed", reason="torch is not installed for this Python")
 import ranks  # noqa: E402  (it needs torch)
@@ -18,13 +19,6 @@ LONG = timedelta(seconds=10)
 def parked():
     """Gives a request in another thread the time to reach the server."""
     time.sleep(0.25)
-
-
-def eventually(condition, timeout=5):
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_wait_for_what_is_there(store):
