@@ -4,10 +4,10 @@
  * write and hands finished calls over.
  */
 #include "uv/client.h"
+#include "uv/socket.h"
 
 #include <errno.h>
 #include <sys/epoll.h>
-#include <unistd.h>
 
 enum { READ_BYTES = 32768, READS_PER_EVENT = 16 };
 
@@ -85,7 +85,7 @@ void rdzv__client_drop_socket(struct rdzv_client *c)
     if (c->socket != NULL)
         uv_close((uv_handle_t *)&c->socket->poll, on_socket_closed);
     c->socket = NULL;
-    close(c->fd);
+    rdzv__socket_close(c->fd);
     c->fd = -1;
     c->events = 0;
 }

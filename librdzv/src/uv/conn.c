@@ -9,12 +9,12 @@
  * because an event of this turn may still name it.
  */
 #include "uv/server.h"
+#include "uv/socket.h"
 
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 enum { READS_PER_EVENT = 8, SPANS = 16, PEER_BYTES = 64 };
 
@@ -75,7 +75,7 @@ static void conn_close(struct rdzv__conn *c, const char *why)
     job->conn_count--;
     /* A copy of the descriptor in a forked child would keep it in the set. */
     epoll_ctl(s->epoll, EPOLL_CTL_DEL, c->fd, NULL);
-    close(c->fd);
+    rdzv__socket_close(c->fd);
     c->fd = -1;
     if (job->conn_count == 0) {
         rdzv__job_left(job);
@@ -322,7 +322,7 @@ void rdzv__conn_open(struct rdzv_job *job, int fd)
     struct epoll_event e = {.events = EPOLLIN, .data.ptr = c};
     if (c == NULL || epoll_ctl(s->epoll, EPOLL_CTL_ADD, fd, &e) != 0) {
         rdzv__free(&s->allocator, c);
-        close(fd);
+        rdzv__socket_close(fd);
         job->refused++;
         rdzv__log_kind(job, RDZV__WHY_NO_MEMORY, RDZV_LOG_ERROR,
                        "closed a new client: out of memory with %llu connected",

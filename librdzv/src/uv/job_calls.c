@@ -7,10 +7,10 @@
 #include "error.h"
 #include "options.h"
 #include "uv/server.h"
+#include "uv/socket.h"
 
 #include <errno.h>
 #include <string.h>
-#include <unistd.h>
 
 void rdzv_job_options_init(rdzv_job_options *opt, size_t size)
 {
@@ -103,7 +103,7 @@ static int start(struct rdzv_job *job, const rdzv_job_options *opt, rdzv_error *
     if (result == 0)
         return RDZV_OK;
     if (opt->listen_fd < 0)
-        close(job->listener.fd);
+        rdzv__socket_close(job->listener.fd);
     return rdzv__fail(err, result == -ENOMEM ? RDZV_ENOMEM : RDZV_EIO, -result,
                       "serving job \"%.100s\" on %s: %s", job->run_id, job->listener.address,
                       strerror(-result));

@@ -6,6 +6,7 @@
  */
 #include "error.h"
 #include "uv/server.h"
+#include "uv/socket.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -155,6 +156,7 @@ static int adopt(struct rdzv__listener *l, int fd, rdzv_error *err)
 int rdzv__listener_bind(struct rdzv__listener *l, const struct rdzv__listen_at *at, rdzv_error *err)
 {
     l->fd = -1;
+    l->shared = at->fd >= 0;
     int code = at->fd >= 0 ? adopt(l, at->fd, err) : bind_host(l, at, err);
     if (code != RDZV_OK)
         return code;
@@ -313,7 +315,7 @@ void rdzv__listener_accept(struct rdzv_job *job)
         }
         l->broken = 0;
         if (too_many(job)) {
-            close(fd);
+            rdzv__socket_close(fd);
             job->refused++;
         } else {
             rdzv__conn_open(job, fd);
@@ -330,6 +332,9 @@ void rdzv__listener_close(struct rdzv_job *job)
     l->retry_ms = 0;
     if (l->keep_fd)
         return;
-    close(l->fd);
+    if (l->shared)
+        close(l->fd);
+    else
+        rdzv__socket_close(l->fd);
     l->fd = -1;
 }

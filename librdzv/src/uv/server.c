@@ -6,6 +6,7 @@
 #include "error.h"
 #include "options.h"
 #include "uv/server.h"
+#include "uv/socket.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -167,7 +168,7 @@ int rdzv_server_open(rdzv_server **ret, const rdzv_server_options *opt, rdzv_err
     code = start(s, err);
     if (code != RDZV_OK) {
         if (o.listen_fd < 0)
-            close(s->unnamed.listener.fd);
+            rdzv__socket_close(s->unnamed.listener.fd);
         release(s);
         return code;
     }

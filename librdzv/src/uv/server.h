@@ -46,6 +46,7 @@ struct rdzv__listen_at {
 
 struct rdzv__listener {
     int fd;            /* -1 = closed */
+    int shared;        /* it came from the caller, and others may go on with it */
     int keep_fd;       /* open failed: the descriptor stays the caller's */
     uint64_t retry_ms; /* accepting pauses until then; 0 = it does not */
     int broken;        /* errno of accept that was said; 0 = it works */
