@@ -1,9 +1,12 @@
 """The store server in a Python process."""
 
+import logging
 import os
+import socket
 import subprocess
 import sys
 import threading
+import time
 from datetime import timedelta
 
 import pytest
@@ -58,6 +61,70 @@ def test_two_servers_and_a_port_in_use():
 def test_bad_addresses(listen):
     with pytest.raises(errors.InvalidArgument):
         rdzv.Server(listen)
+
+
+def test_an_address_that_cannot_be_says_what_can():
+    with pytest.raises(errors.InvalidArgument, match="from 0 to 65535, for example 127.0.0.1:0"):
+        rdzv.Server("127.0.0.1:99999")
+    for address in ("127.0.0.1:99999", "127.0.0.1:0"):
+        with pytest.raises(errors.InvalidArgument, match="1 to 65535, for example 10.0.0.1:29400"):
+            rdzv.Store(address)
+
+
+def test_limits_of_the_server():
+    with rdzv.Server(max_keys=2, max_value_bytes=100) as server:
+        with rdzv.Store(server.address, timeout=20) as store:
+            store.multi_set({"a": "", "b": "x" * 100})
+            store.flush()
+            store.set("c", "")
+            with pytest.raises(errors.ConnectionLost, match="its log says which"):
+                store.flush()
+        with rdzv.Store(server.address, timeout=20) as store:
+            store.set("a", "x" * 101)
+            with pytest.raises(errors.ConnectionLost):
+                store.flush()
+        assert server.stats().keys == 2
+        with server.open_job("j") as job, rdzv.Store(job.address, timeout=20) as store:
+            store.set("a", "")
+            with pytest.raises(errors.ConnectionLost):  # the limit is of all jobs together
+                store.flush()
+
+
+def test_a_server_forgets_and_does_not_wait_for_ever():
+    with rdzv.Server(forget_after=0.05, request_timeout=0.1) as server:
+        with rdzv.Store(server.address, timeout=20) as store:
+            store.add("n", 1)
+        deadline = time.monotonic() + 15
+        while server.stats().keys != 0:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        with socket.create_connection(("127.0.0.1", server.port), timeout=20) as slow:
+            slow.sendall(b"\x00")
+            assert slow.recv(1) == b""
+
+
+@pytest.mark.parametrize("name", ["max_keys", "max_connections", "max_store_bytes",
+                                  "max_buffer_bytes", "max_value_bytes", "max_request_bytes",
+                                  "max_unread_bytes", "forget_after", "request_timeout"])
+def test_limits_that_cannot_be(name):
+    for value in (-1, 2**64):
+        with pytest.raises(errors.InvalidArgument, match=name):
+            rdzv.Server(**{name: value})
+
+
+@pytest.mark.parametrize("level", [logging.DEBUG, logging.INFO])
+def test_clients_are_lines_at_debug(caplog, level):
+    caplog.set_level(level, "rallypoint.rdzv")
+    with rdzv.Server() as server:
+        with rdzv.Store(server.address, timeout=20) as store:
+            store.add("n", 1)
+        deadline = time.monotonic() + 15
+        while server.stats().connections != 0:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        server.stats()
+    found = [record for record in caplog.records if record.levelno == logging.DEBUG]
+    assert bool(found) == (level == logging.DEBUG)
 
 
 def test_foreign_address():

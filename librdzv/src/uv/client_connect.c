@@ -249,10 +249,11 @@ void rdzv__client_lost(struct rdzv_client *c, int error)
     const char *why = error != 0 ? strerror(error) : "closed by the peer";
     if (c->phase == RDZV__PHASE_UP) {
         const struct rdzv__call *call = rdzv__client_core_owed(&c->core);
+        const char *hint = "; the server ended, or a limit was exceeded: its log says which";
         rdzv__client_core_fail(&c->core, RDZV_ECONN, error, "connection to %s lost: %s%s%s%s",
                                c->peer, why, call != NULL ? " with an answer due to " : "",
                                call != NULL ? rdzv__op_name(call->op) : "",
-                               call != NULL ? "; did the request exceed its limits?" : "");
+                               call != NULL ? hint : "");
         rdzv__client_down(c);
         return;
     }

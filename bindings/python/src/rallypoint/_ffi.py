@@ -37,6 +37,7 @@ CKPT_MAX_NOTE_BYTES = 64 << 20
 CKPT_ENGINES = {"auto": 0, "uring": 1, "sync": 2}
 CKPT_DRIVE_THREAD = 0
 RDZV_DRIVE_CALLER = 1
+RDZV_LOG_DEBUG = 3
 
 # name -> (value, item size in bytes)
 CKPT_DTYPES = {

@@ -106,6 +106,11 @@ class Server(_Listener):
     Args:
         listen: "HOST:PORT" with a numeric IPv4 address, "[IPv6]:PORT" or "localhost:PORT". Port 0
             takes any free one. "*:PORT" listens on all addresses, for anybody to read and write.
+        max_store_bytes, max_keys, max_connections, max_buffer_bytes: what all jobs together may
+            take, as the limits of rdzvd; 0 for the default, as for the next three.
+        max_value_bytes, max_request_bytes, max_unread_bytes: of one client.
+        request_timeout: seconds for a request that has begun to come in whole; 0 for no limit.
+        forget_after: as in `open_job`, for what `listen` serves.
 
     Attributes:
         address: "HOST:PORT" that clients connect to.
@@ -115,17 +120,31 @@ class Server(_Listener):
         AddressInUse, AddressNotAvailable, AccessDenied, InvalidArgument: it cannot listen there.
     """
 
-    def __init__(self, listen: str = "127.0.0.1:0") -> None:
+    def __init__(self, listen: str = "127.0.0.1:0", *, max_store_bytes: int = 0, max_keys: int = 0,
+                 max_connections: int = 0, max_buffer_bytes: int = 0, max_value_bytes: int = 0,
+                 max_request_bytes: int = 0, max_unread_bytes: int = 0,
+                 request_timeout: float = 60, forget_after: float = 0) -> None:
         self._lib = _ffi.rdzv()
         self._pointer: Optional[int] = None
         self._pid = os.getpid()
-        host, port = _parse(listen)
+        host, port = _parse(listen, "listen", 0, "127.0.0.1:0")
         self._host = host.encode()
         options = _ffi.rdzv_server_options()
         self._lib.rdzv_server_options_init(byref(options), ctypes.sizeof(options))
         options.host = self._host
         options.port = port
         options.log = _on_log
+        if _log.isEnabledFor(logging.DEBUG):
+            options.log_level = _ffi.RDZV_LOG_DEBUG
+        limits = {
+            "max_store_bytes": max_store_bytes, "max_keys": max_keys,
+            "max_connections": max_connections, "max_buffer_bytes": max_buffer_bytes,
+            "max_value_bytes": max_value_bytes, "max_request_bytes": max_request_bytes,
+            "max_unread_bytes": max_unread_bytes}
+        _fill(options, "the server", {
+            **{name: limit for name, limit in limits.items() if limit != 0},
+            "request_timeout_ms": _milliseconds(request_timeout, "request_timeout"),
+            "forget_after_ms": _milliseconds(forget_after, "forget_after")})
         self._open(lambda ret, error: self._lib.rdzv_server_open(ret, byref(options), error))
         self._read_address(self._lib.rdzv_server_address)
 
@@ -194,11 +213,7 @@ class Job(_Listener):
         options = _ffi.rdzv_job_options()
         self._lib.rdzv_job_options_init(byref(options), ctypes.sizeof(options))
         options.host = server._host
-        for name, value in {"run_id": run_id.encode(), "port": port, **limits}.items():
-            setattr(options, name, value)
-            if getattr(options, name) != value:
-                raise errors.rdzv_error(
-                    "EINVAL", f"{name} of job {run_id!r} is out of range: {value!r}")
+        _fill(options, f"job {run_id!r}", {"run_id": run_id.encode(), "port": port, **limits})
         parent = server._alive()
         self._open(lambda ret, error: self._lib.rdzv_server_open_job(parent, ret, byref(options),
                                                                      error))
@@ -226,7 +241,7 @@ class Job(_Listener):
 
 
 class Store(_Owner):
-    """A client of a c10d store: of rdzvd, of `Server`, or of a TCPStore that PyTorch hosts.
+    """A client of a c10d store: of rdzvd, of `Server`, or of a TCPStore of PyTorch.
 
     Calls block, with the global lock released; threads may share a store, and take turns. Keys and
     values are bytes or text (UTF-8); what comes back is bytes. Every call takes `timeout` in
@@ -236,7 +251,7 @@ class Store(_Owner):
         address: "HOST:PORT" or "[IPv6]:PORT"; the name may appear later than this call.
         timeout: of calls that are given none.
         connect_timeout: for all tries to connect, made by the first call; as `timeout` if None.
-        legacy: the store is one of PyTorch 2.0 or older.
+        legacy: the store is one of PyTorch 2.0 or older; else it is one of 2.5 or later.
 
     Raises:
         TimedOut, NoSuchKey (with timeout=0), ConnectionLost, NotAStore, LimitExceeded: any call.
@@ -254,7 +269,7 @@ class Store(_Owner):
         self._heard = 0  # callbacks that did their work
         self._interrupt: Optional[BaseException] = None  # raised by a signal handler in one
         self.address = address
-        host, port = _parse(address, "address")
+        host, port = _parse(address, "address", 1, "10.0.0.1:29400")
         options = _ffi.rdzv_client_options()
         self._lib.rdzv_client_options_init(byref(options), ctypes.sizeof(options))
         options.drive = _ffi.RDZV_DRIVE_CALLER
@@ -402,6 +417,14 @@ class Store(_Owner):
         return f"<Store at {self.address}{', closed' if self._closed else ''}>"
 
 
+def _fill(options: Any, whose: str, values: Mapping[str, Any]) -> None:
+    """Fields of C wrap round in silence."""
+    for name, value in values.items():
+        setattr(options, name, value)
+        if getattr(options, name) != value:
+            raise errors.rdzv_error("EINVAL", f"{name} of {whose} is out of range: {value!r}")
+
+
 def _milliseconds(seconds: float, what: str = "timeout") -> int:
     if not 0 <= seconds <= LONGEST_S:
         raise errors.rdzv_error(
@@ -428,9 +451,11 @@ def _array(values: Iterable[Bytes]) -> tuple[Any, int]:
     return ret, len(items)
 
 
-def _parse(listen: str, what: str = "listen") -> tuple[str, int]:
-    host, colon, port = listen.rpartition(":")
-    if not (colon and host and port.isascii() and port.isdigit() and int(port) < 65536):
+def _parse(address: str, what: str, least_port: int, example: str) -> tuple[str, int]:
+    host, colon, port = address.rpartition(":")
+    if not (colon and host and port.isascii() and port.isdigit()
+            and least_port <= int(port) < 65536):
         raise errors.rdzv_error(
-            "EINVAL", f"{what} is {listen!r}, expected HOST:PORT, for example 127.0.0.1:0")
+            "EINVAL", f"{what} is {address!r}, expected HOST:PORT with a port from {least_port} to "
+            f"65535, for example {example}")
     return host, int(port)
