@@ -179,7 +179,7 @@ static void on_drained(void *ctx)
 }
 
 /* Serves until it has drained or a second signal came; returns the exit code. */
-/* When the last client has left, what it took goes back to the system: malloc keeps it otherwise. */
+/* When the last client has left, what it took goes back to the system, which malloc would keep. */
 static void give_memory_back(const rdzv_server *s, uint64_t *accepted)
 {
     rdzv_server_stats now = {.size = sizeof now};

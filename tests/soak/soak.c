@@ -260,9 +260,21 @@ static pid_t start_server(const char *path)
     return pid;
 }
 
-static int judge(pid_t pid, int fds_before, int fds, const long kib[ROUNDS])
+/* Nobody is there any more: memory ends where it began, but for spare blocks. */
+static int memory_given_back(pid_t pid, long kib_before)
 {
-    int failed = 0;
+    long now = resident_kib(pid);
+    for (int i = 0; i < 600 && now > kib_before + SLACK_KIB; i++) {
+        usleep(50000);
+        now = resident_kib(pid);
+    }
+    printf("at the end %ld KiB, %ld more than at the start\n", now, now - kib_before);
+    return now <= kib_before + SLACK_KIB;
+}
+
+static int judge(pid_t pid, int fds_before, int fds, long kib_before, const long kib[ROUNDS])
+{
+    int failed = !memory_given_back(pid, kib_before);
     long most = 0;
     for (int i = 0; i < ROUNDS / 2; i++)
         most = kib[i] > most ? kib[i] : most;
@@ -300,9 +312,10 @@ int main(int argc, char **argv)
     pid_t pid = start_server(argv[1]);
     int fds_before = count_descriptors(pid);
     int fds = fds_before;
+    long kib_before = resident_kib(pid);
     long kib[ROUNDS];
     printf("%d clients, %d rounds of %d s; at the start %d descriptors, %ld KiB\n", clients, ROUNDS,
-           seconds / ROUNDS, fds_before, resident_kib(pid));
+           seconds / ROUNDS, fds_before, kib_before);
     for (int i = 0; i < ROUNDS; i++) {
         soak(fd, clients, seconds / ROUNDS);
         for (unsigned which = 0; which < PORTS; which++)
@@ -315,5 +328,5 @@ int main(int argc, char **argv)
         fflush(stdout);
     }
     free(fd);
-    return judge(pid, fds_before, fds, kib);
+    return judge(pid, fds_before, fds, kib_before, kib);
 }
