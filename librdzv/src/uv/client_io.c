@@ -85,6 +85,8 @@ void rdzv__client_drop_socket(struct rdzv_client *c)
     if (c->socket != NULL)
         uv_close((uv_handle_t *)&c->socket->poll, on_socket_closed);
     c->socket = NULL;
+    if (c->epoll_fd >= 0) /* a copy in a forked child would keep it in the set, ready for ever */
+        epoll_ctl(c->epoll_fd, EPOLL_CTL_DEL, c->fd, NULL);
     rdzv__socket_close(c->fd);
     c->fd = -1;
     c->events = 0;

@@ -8,6 +8,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -154,6 +155,27 @@ START_TEST(the_server_sees_a_client_close)
 }
 END_TEST
 
+/* The socket of the lost connection is ready for ever, and must not be seen in the poll set. */
+START_TEST(a_lost_connection_leaves_the_descriptor_quiet)
+{
+    rdzv_server *s = net_open(NULL, &server_log);
+    rdzv_client *c = open_client(net_port(s), RDZV_DRIVE_CALLER);
+    int calls = 0;
+    rdzv_client_get(c, (rdzv_bytes){"late", 4}, -1, on_reply, &calls, NULL);
+    hold_copies();
+    rdzv_server_close(s, NULL, NULL);
+    struct pollfd p = {.fd = rdzv_client_fd(c), .events = POLLIN};
+    while (calls == 0) {
+        ck_assert_int_eq(poll(&p, 1, 10000), 1);
+        ck_assert_int_ge(rdzv_client_dispatch(c), 0);
+    }
+    for (int i = 0; i < 20 && poll(&p, 1, 50) == 1; i++) /* a timer that was set may still come */
+        ck_assert_int_ge(rdzv_client_dispatch(c), 0);
+    ck_assert_int_eq(poll(&p, 1, 100), 0);
+    rdzv_client_close(c, NULL, NULL);
+}
+END_TEST
+
 Suite *suite(void)
 {
     Suite *s = suite_create("fork");
@@ -164,6 +186,7 @@ Suite *suite(void)
     tcase_add_test(t, clients_and_ports_end_with_their_job_and_server);
     tcase_add_test(t, a_socket_that_was_given_listens_on_for_others);
     tcase_add_loop_test(t, the_server_sees_a_client_close, 0, 2);
+    tcase_add_test(t, a_lost_connection_leaves_the_descriptor_quiet);
     suite_add_tcase(s, t);
     return s;
 }
