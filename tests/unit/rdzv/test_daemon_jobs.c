@@ -119,6 +119,55 @@ START_TEST(a_busy_port_names_the_flag)
 }
 END_TEST
 
+/* A port that is free now; another process may take it. */
+static unsigned free_port(void)
+{
+    rdzv_server_options opt = net_options();
+    rdzv_server *s = NULL;
+    ck_assert_int_eq(rdzv_server_open(&s, &opt, NULL), RDZV_OK);
+    unsigned port = net_port(s);
+    rdzv_server_close(s, NULL, NULL);
+    return port;
+}
+
+/* Not "another process listens there". */
+START_TEST(a_port_that_this_process_has_is_told)
+{
+    int told[2] = {0, 0};
+    for (int i = 0; i < 10 && !(told[0] && told[1]); i++) {
+        unsigned port = free_port();
+        char listen[40];
+        char job[2][40];
+        char want[80];
+        snprintf(listen, sizeof listen, "127.0.0.1:%u", port);
+        snprintf(job[0], sizeof job[0], "a=127.0.0.1:%u", port);
+        snprintf(job[1], sizeof job[1], "b=127.0.0.1:%u", port);
+        snprintf(want, sizeof want, "this rdzvd listens on 127.0.0.1:%u itself", port);
+        ck_assert_int_eq(DAEMON_RUN("--listen", listen, "--job", job[0]), 3);
+        told[0] |= strstr(daemon_log(), want) != NULL;
+        ck_assert_int_eq(DAEMON_RUN("--listen", "127.0.0.1:0", "--job", job[0], "--job", job[1]),
+                         3);
+        told[1] |= strstr(daemon_log(), want) != NULL;
+    }
+    ck_assert(told[0]);
+    ck_assert(told[1]);
+}
+END_TEST
+
+START_TEST(a_share_without_effect_is_told)
+{
+    DAEMON_START("--job-max-keys", "5");
+    daemon_expect_log("warn --job-max-keys has no effect: there is no --job");
+    daemon_stop();
+    DAEMON_START("--job", "a=127.0.0.1:0", "--job-max-store-bytes", "8G", "--max-store-bytes", "1G",
+                 "--job-max-keys", "5");
+    daemon_expect_log("warn --job-max-store-bytes (8589934592) has no effect: --max-store-bytes "
+                      "lets all jobs together have 1073741824");
+    ck_assert_ptr_null(strstr(daemon_log(), "--job-max-keys"));
+    daemon_stop();
+}
+END_TEST
+
 START_TEST(a_job_that_takes_its_share_hurts_no_other)
 {
     DAEMON_START("--job", "a=127.0.0.1:0", "--job", "b=127.0.0.1:0", "--job-max-keys", "2",
@@ -213,6 +262,8 @@ Suite *suite(void)
     tcase_add_test(t, standard_output_lists_the_jobs_in_order);
     tcase_add_test(t, bad_jobs_are_told_at_the_start);
     tcase_add_test(t, a_busy_port_names_the_flag);
+    tcase_add_test(t, a_port_that_this_process_has_is_told);
+    tcase_add_test(t, a_share_without_effect_is_told);
     tcase_add_test(t, a_job_that_takes_its_share_hurts_no_other);
     tcase_add_test(t, a_run_id_can_be_used_again);
     tcase_add_test(t, without_forget_after_keys_stay);
