@@ -3,7 +3,7 @@
 
 #include "layout.h"
 
-int main(void)
+static void common(void)
 {
     STRUCT(rdzv_error);
     FIELD(rdzv_error, code);
@@ -13,6 +13,10 @@ int main(void)
     FIELD(rdzv_allocator, alloc);
     FIELD(rdzv_allocator, free);
     FIELD(rdzv_allocator, ctx);
+}
+
+static void server(void)
+{
     STRUCT(rdzv_server_options);
     FIELD(rdzv_server_options, size);
     FIELD(rdzv_server_options, loop);
@@ -57,6 +61,10 @@ int main(void)
     FIELD(rdzv_job_options, max_connections);
     FIELD(rdzv_job_options, max_buffer_bytes);
     FIELD(rdzv_job_options, forget_after_ms);
+}
+
+static void client(void)
+{
     STRUCT(rdzv_bytes);
     FIELD(rdzv_bytes, data);
     FIELD(rdzv_bytes, len_bytes);
@@ -84,5 +92,12 @@ int main(void)
     FIELD(rdzv_client_options, allocator);
     FIELD(rdzv_client_options, log);
     FIELD(rdzv_client_options, log_ctx);
+}
+
+int main(void)
+{
+    common();
+    server();
+    client();
     return 0;
 }

@@ -3,8 +3,8 @@
     system_torch.py version | store PORT | gloo PORT | mixed PORT | ours PORT | ours-gloo PORT
 
 The last two take rallypoint.torch.Store for the client. A plain script: the system's Python may
-have no pytest. It ends with status 0 and one JSON line
-that says which torch ran and which methods were exercised; a failed assertion is a traceback.
+have no pytest. It ends with status 0 and one JSON line that says which torch ran and which methods
+were exercised; a failed assertion is a traceback.
 """
 import datetime
 import json
@@ -130,6 +130,8 @@ def store_battery():
         s.queue_push("q", "1")
         assert s.queue_len("q") == 1 and s.queue_pop("q") == b"1"
 
+
+def prefix_battery():
     prefix = dist.PrefixStore("outer", dist.PrefixStore("inner", client(PORT)))
     prefix.set("k", "v")
     assert client(PORT).get("inner/outer/k") == b"v"
@@ -138,6 +140,11 @@ def store_battery():
     raises(prefix.wait, ["nope"], seconds(1))
     assert prefix.get("k") == b"v" and prefix.num_keys() == client(PORT).num_keys()
     DONE.append("PrefixStore")
+
+
+def battery():
+    store_battery()
+    prefix_battery()
 
 
 def gloo_rank(rank, world):
@@ -190,7 +197,7 @@ def gloo(world=4):
 
 def ours():
     """The same battery, and what this torch's own client may have no method for."""
-    store_battery()
+    battery()
     s = client(PORT)
     s.append("list", "a")
     s.append("list", b"\xff")
@@ -225,7 +232,7 @@ def mixed():
 if __name__ == "__main__":
     PORT = int(sys.argv[2]) if len(sys.argv) > 2 else None
     OURS = sys.argv[1].startswith("ours")
-    {"version": methods, "store": store_battery, "gloo": gloo, "mixed": mixed, "ours": ours,
+    {"version": methods, "store": battery, "gloo": gloo, "mixed": mixed, "ours": ours,
      "ours-gloo": gloo}[sys.argv[1]]()
     left = [m for m in methods() if m not in DONE]
     print(json.dumps({"torch": torch.__version__, "done": DONE, "left": left}), flush=True)
