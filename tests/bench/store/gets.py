@@ -24,7 +24,7 @@ _TORCH, _CALLER, _THREAD, _ONE_TRIP, _PYTHON, _TORCH_PYTHON = (
 def _client(server: servers.Server, which: str, milliseconds: int) -> dict:
     host, _, port = server.address.rpartition(":")
     own = [PROGRAMS / "store_get", host, port, milliseconds]
-    python = [sys.executable, servers.HERE / "get.py"]
+    python = [sys.executable, servers.HERE / "python_client.py"]
     if which == _TORCH:
         return load(server, "get", "--milliseconds", milliseconds)
     if which == _ONE_TRIP:

@@ -1,4 +1,4 @@
-"""Gets of one key from Python: get.py rallypoint|torch HOST PORT MILLISECONDS. Prints JSON."""
+"""Gets of one key: python_client.py rallypoint|torch HOST PORT MILLISECONDS. Prints JSON."""
 
 import json
 import sys
@@ -19,7 +19,7 @@ gets = 0
 begin = end = time.monotonic()
 while end - begin < milliseconds / 1e3:
     if store.get("bench-get-python") != VALUE:
-        sys.exit("get.py: a wrong answer")
+        sys.exit("python_client.py: a wrong answer")
     gets += 1
     end = time.monotonic()
 print(json.dumps({"ops": gets, "seconds": end - begin}))
