@@ -157,6 +157,43 @@ def test_an_interrupt_where_a_callback_is_entered(root, call, skip):
     usable_or_closed(root, saver)
 
 
+class Interrupt(Exception):
+    pass
+
+
+@pytest.mark.parametrize("name", ["_on_log", "_finish"])
+def test_an_interrupt_inside_a_callback(root, monkeypatch, name):
+    """That of a handler need not be a KeyboardInterrupt. It surfaces, and on its own thread."""
+    real, left = getattr(_handle, name), [1]
+
+    def handler(*_):
+        raise Interrupt
+
+    def strike(*_):
+        if left[0]:
+            left[0] = 0
+            signal.raise_signal(signal.SIGALRM)
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        if name == "_on_log":
+            monkeypatch.setattr(_handle._log, "log", strike)
+        else:
+            monkeypatch.setattr(_handle, name, lambda *rest: (strike(), real(*rest))[1])
+        saver = ckpt.Checkpointer(root)
+        (root / ".staging-x").mkdir()
+        with pytest.raises(Interrupt):
+            saver.save(1, {"x": np.arange(9)}, wait=True)
+            saver.close()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    monkeypatch.undo()
+    saver.close()
+    with ckpt.Checkpointer(root) as other:
+        other.save(2, {"x": 1}, wait=True)
+        assert other.load().step == 2
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_interrupts_at_any_moment(root):
     """The moments that the other tests do not name; a hang or a crash is the failure."""

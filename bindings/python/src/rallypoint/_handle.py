@@ -19,7 +19,7 @@ import select
 from ctypes import byref, c_void_p
 from typing import Any, Callable, Iterable, Optional
 
-from . import _ffi, errors
+from . import _callbacks, _ffi, errors
 from ._tensors import Tensor
 from .groups import Group, c_string
 
@@ -53,22 +53,6 @@ class Operation:
 
 _idents = itertools.count(1)  # 0 would arrive as None
 _operations: dict[int, Operation] = {}
-_interrupts: list[BaseException] = []  # raised by a signal handler inside a callback
-
-
-def _uninterrupted(body: Callable) -> Callable:
-    """Callbacks cannot raise into C: what a signal handler raises there waits for `dispatch`."""
-
-    def callback(*arguments: Any) -> None:
-        try:
-            body(*arguments)
-        except Exception:
-            _log.exception("callback failed")
-        except BaseException as interrupt:
-            _interrupts.append(interrupt)
-            body(*arguments)
-
-    return callback
 
 
 def _finish(ident: int, result: Any, read: Callable[[], Any]) -> None:
@@ -86,7 +70,7 @@ def _finish(ident: int, result: Any, read: Callable[[], Any]) -> None:
 
 
 @_ffi.ckpt_staged_fn
-@_uninterrupted
+@_callbacks.whole
 def _on_staged(ident: int) -> None:
     operation = _operations.get(ident)
     if operation is not None:
@@ -94,13 +78,13 @@ def _on_staged(ident: int) -> None:
 
 
 @_ffi.ckpt_saved_fn
-@_uninterrupted
+@_callbacks.whole
 def _on_saved(ident: int, saved: Any, result: Any) -> None:
     _finish(ident, result, lambda: _copy(saved.contents))
 
 
 @_ffi.ckpt_opened_fn
-@_uninterrupted
+@_callbacks.whole
 def _on_opened(ident: int, load: int, result: Any) -> None:
     operation = _operations.get(ident)
     if load and operation is not None and operation.loads is not None:
@@ -109,13 +93,13 @@ def _on_opened(ident: int, load: int, result: Any) -> None:
 
 
 @_ffi.ckpt_loaded_fn
-@_uninterrupted
+@_callbacks.whole
 def _on_loaded(ident: int, result: Any) -> None:
     _finish(ident, result, lambda: True)
 
 
 @_ffi.ckpt_log_fn
-@_uninterrupted
+@_callbacks.guarded
 def _on_log(_: int, level: int, line: bytes) -> None:
     _log.log(_LEVELS[level] if 0 <= level < len(_LEVELS) else logging.DEBUG,
              "%s", line.decode(errors="replace"))
@@ -229,8 +213,7 @@ class Handle:
 
     def dispatch(self) -> None:
         self._lib.ckpt_dispatch(self._pointer)
-        if _interrupts:
-            raise _interrupts.pop()
+        _callbacks.raise_kept()
 
     def _busy(self) -> bool:
         """Whether the library still has a callback to make: then it begins nothing."""
@@ -418,8 +401,7 @@ class Handle:
                                                  f"{self.root} was closed")
                 running.done = True
         self._release_board()
-        if _interrupts:
-            raise _interrupts.pop()
+        _callbacks.raise_kept()
 
     def __del__(self) -> None:
         if getattr(self, "_pointer", None):
