@@ -1,9 +1,13 @@
 """The store client of Python, against the server of this package."""
 
+import contextlib
 import faulthandler
+import logging
 import os
 import random
 import signal
+import socket
+import sys
 import threading
 import time
 
@@ -159,6 +163,147 @@ def test_interrupts_at_any_moment(store):
         signal.signal(signal.SIGALRM, before)
         faulthandler.cancel_dump_traceback_later()
     assert interrupted > 100
+
+
+@contextlib.contextmanager
+def on_alarm(seconds, handler):
+    before = signal.signal(signal.SIGALRM, lambda *_: handler())
+    faulthandler.dump_traceback_later(60, exit=True)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        faulthandler.cancel_dump_traceback_later()
+
+
+def eventually(condition):
+    """Counters are published just after the answers went out."""
+    deadline = time.monotonic() + 15
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+class Interrupt(Exception):
+    pass
+
+
+def interrupt():
+    raise Interrupt
+
+
+@pytest.fixture
+def during_a_log_line():
+    """during_a_log_line(what): the next line runs it, in a signal handler."""
+    class Handler(logging.Handler):
+        def emit(self, _):
+            what, self.what = self.what, None
+            if what is not None:
+                with on_alarm(0.05, what):
+                    time.sleep(0.2)
+
+    handler, logger = Handler(), logging.getLogger("rallypoint.rdzv")
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(1)
+    handler.what = None
+    yield lambda what: setattr(handler, "what", what)
+    logger.removeHandler(handler)
+    logger.setLevel(level)
+
+
+def test_an_interrupt_during_a_log_line(server, during_a_log_line):
+    """Of a call, of what a server says, and of what it says at its end."""
+    with rdzv.Store(server.address, timeout=20) as store:  # the first call says that it connects
+        during_a_log_line(interrupt)
+        begin = time.monotonic()
+        with pytest.raises(Interrupt):
+            store.get("none", timeout=15)
+        assert time.monotonic() - begin < 5
+        assert store.add("n", 1) == 1
+    for name in ("stats", "close"):
+        with rdzv.Server() as other:  # what it said since is delivered by either
+            during_a_log_line(interrupt)
+            with pytest.raises(Interrupt):
+                getattr(other, name)()
+
+
+@pytest.mark.parametrize("end", ["return", "exit"])
+def test_a_signal_handler_closes_the_store(server, end):
+    """While a call waits: the call ends, and what it uses is freed after it, once."""
+    freed, store = [], rdzv.Store(server.address)
+    real = store._free
+    store._free = lambda pointer: (freed.append(bool(store._calls)), real(pointer))
+
+    def handler():
+        store.close()
+        assert not freed  # the call under way has it
+        if end == "exit":
+            sys.exit(7)
+
+    with on_alarm(0.2, handler):
+        with pytest.raises(SystemExit if end == "exit" else errors.Canceled):
+            store.get("none", timeout=15)
+    assert freed == [False]
+    store.close()
+    with pytest.raises(errors.StateError, match="closed"):
+        store.get("none")
+    eventually(lambda: server.stats().connections == 0)
+
+
+def test_a_signal_handler_uses_the_store(store):
+    """The interrupted call gets its own answer or deadline, and the handler's call its own."""
+    begin = time.monotonic()
+    with on_alarm(0.2, lambda: store.set("k", "v")):
+        with pytest.raises(errors.TimedOut, match='get "none"'):
+            store.get("none", timeout=1)
+    assert 1 <= time.monotonic() - begin < 3
+    assert store.get("k") == b"v"
+    with on_alarm(0.2, lambda: store.set("awaited", "v")):
+        assert store.get("awaited", timeout=15) == b"v"
+    with on_alarm(0.2, lambda: pytest.raises(errors.NoSuchKey, store.get, "none", timeout=0)):
+        with pytest.raises(errors.TimedOut):
+            store.get("other", timeout=1)
+
+
+def test_a_signal_handler_in_a_log_line(server, during_a_log_line):
+    """Where the library can do nothing before the handler has returned."""
+    with rdzv.Store(server.address, timeout=20) as store:
+        during_a_log_line(lambda: store.set("k", store.add("n", 1).__str__()))
+        assert store.get("k", timeout=15) == b"1"
+    store = rdzv.Store(server.address, timeout=20)
+    during_a_log_line(store.close)
+    with pytest.raises(errors.Canceled):
+        store.get("none", timeout=5)
+    with rdzv.Server() as other:
+        job = other.open_job("run")
+        during_a_log_line(job.close)
+        other.stats()
+        assert other.open_job("run").stats().keys == 0
+    other = rdzv.Server()
+    during_a_log_line(other.close)
+    other.stats()
+    with pytest.raises(OSError):
+        socket.create_connection(("127.0.0.1", other.port)).close()
+
+
+def test_signal_handlers_use_the_store_at_any_moment(store):
+    rng, handled = random.Random(1), []
+
+    def handler():
+        handled.append(store.add("handled", 1))
+        signal.setitimer(signal.ITIMER_REAL, rng.uniform(50e-6, 2e-3))
+
+    end, number = time.monotonic() + 3, 0
+    with on_alarm(1e-3, handler):
+        while time.monotonic() < end:
+            number += 1
+            store.set("k", str(number))
+            assert store.get("k") == str(number).encode()
+            assert store.add("n", 1) == number
+    assert len(handled) > 50 and handled == list(range(1, len(handled) + 1))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

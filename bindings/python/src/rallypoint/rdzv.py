@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import itertools
 import logging
 import os
 import threading
+import time
 from ctypes import byref, c_uint16, c_void_p
 from typing import Any, Callable, Iterable, Mapping, Optional, TypeVar, Union
 
-from . import _ffi, errors
+from . import _callbacks, _ffi, errors
 
 __all__ = ["Job", "Server", "Stats", "Store"]
 
@@ -24,6 +26,8 @@ _ffi.rdzv()  # a missing or wrong library is an error of this import
 
 _log = logging.getLogger("rallypoint.rdzv")
 Bytes = Union[bytes, str]
+UNANSWERED = frozenset(["set", "append", "multi_set", "queue_push"])
+_CANCEL_S = 2.0  # the library ends a cancelled call within one
 LONGEST_S = 2147483  # what a time-out of the C library, in int32_t milliseconds, holds
 _Self = TypeVar("_Self", bound="_Owner")
 _LEVELS = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG, 5)
@@ -43,17 +47,25 @@ class Stats:
     buffer_bytes: int  # unfinished requests and unread answers now
 
 
-@_ffi.rdzv_log_fn
-def _on_log(_: Any, level: int, line: bytes) -> None:
+def _deliver(_: Any, level: int, line: bytes) -> None:
     _log.log(_LEVELS[level] if 0 <= level < len(_LEVELS) else logging.DEBUG,
              "%s", line.decode(errors="replace"))
 
 
+_on_log = _ffi.rdzv_log_fn(_callbacks.guarded(_deliver))
+
+
 class _Owner:
-    """The life of an object that owns a C handle: `_pointer`, opened by process `_pid`."""
+    """The life of an object that owns a C handle: `_pointer`, opened by process `_pid`.
+
+    A signal handler may close it in the middle of a call of the same thread. So whoever uses the
+    pointer counts itself in `_calls` meanwhile, and the last to leave frees it.
+    """
 
     _pointer: Any
     _pid: int
+    _calls = 0  # under way
+    _ended = False  # closed, if perhaps not freed
 
     def _open(self, call: Callable[[Any, Any], int]) -> None:
         """Makes the handle: call(where to put it, error) -> code."""
@@ -66,9 +78,19 @@ class _Owner:
     def close(self) -> None:
         raise NotImplementedError
 
+    def _free(self, pointer: int) -> None:
+        raise NotImplementedError
+
+    def _settle(self) -> None:
+        """Frees what was closed, unless a call is under way."""
+        if self._ended and not self._calls and self._pointer is not None:
+            pointer, self._pointer = self._pointer, None
+            self._free(pointer)
+            _callbacks.raise_kept()
+
     @property
     def _closed(self) -> bool:
-        return self._pointer is None
+        return self._pointer is None or self._ended
 
     def _alive(self) -> int:
         name = f"the {type(self).__name__.lower()}"
@@ -129,6 +151,7 @@ class Server(_Listener):
         self._pid = os.getpid()
         host, port = _parse(listen, "listen", 0, "127.0.0.1:0")
         self._host = host.encode()
+        self._dropped: list[int] = []  # jobs that were closed and are yet to be freed
         options = _ffi.rdzv_server_options()
         self._lib.rdzv_server_options_init(byref(options), ctypes.sizeof(options))
         options.host = self._host
@@ -173,23 +196,42 @@ class Server(_Listener):
 
     def stats(self) -> Stats:
         """Counters of all jobs; also delivers the server's log lines to logging. Never waits."""
-        return self._read_stats(self._lib.rdzv_server_get_stats, self._alive())
+        return self._read_stats(self._lib.rdzv_server_get_stats, self)
 
-    def _read_stats(self, read: Any, pointer: int) -> Stats:
+    def _read_stats(self, read: Any, of: _Listener) -> Stats:
         raw = _ffi.rdzv_server_stats(size=ctypes.sizeof(_ffi.rdzv_server_stats))
-        code = read(pointer, byref(raw))
-        if code < 0:
-            raise errors.from_rdzv(code)
-        self._lib.rdzv_server_dispatch(self._pointer)
+        self._calls += 1
+        try:
+            code = read(of._alive(), byref(raw))
+            if code < 0:
+                raise errors.from_rdzv(code)
+            self._lib.rdzv_server_dispatch(self._pointer)
+            _callbacks.raise_kept()
+        finally:
+            self._calls -= 1
+            self._settle()
         names = [field.name for field in dataclasses.fields(Stats)]
         return Stats(**{name: getattr(raw, name) for name in names})
 
     def close(self) -> None:
         """Closes every connection and job. May be called twice; in a child after fork it does
         nothing."""
-        if self._pointer is not None and self._pid == os.getpid():
-            pointer, self._pointer = self._pointer, None
-            self._lib.rdzv_server_close(pointer, _ffi.rdzv_closed_fn(), None)
+        if self._pid == os.getpid():
+            self._ended = True
+            self._settle()
+
+    def _settle(self) -> None:
+        if not self._calls and self._pointer is not None:
+            self._calls += 1  # also while its jobs are closed
+            try:
+                while self._dropped:
+                    self._lib.rdzv_job_close(self._dropped.pop(), _ffi.rdzv_closed_fn(), None)
+            finally:
+                self._calls -= 1
+        super()._settle()
+
+    def _free(self, pointer: int) -> None:
+        self._lib.rdzv_server_close(pointer, _ffi.rdzv_closed_fn(), None)
 
     def __repr__(self) -> str:
         return f"<Server on {self.address}{', closed' if self._closed else ''}>"
@@ -214,10 +256,15 @@ class Job(_Listener):
         self._lib.rdzv_job_options_init(byref(options), ctypes.sizeof(options))
         options.host = server._host
         _fill(options, f"job {run_id!r}", {"run_id": run_id.encode(), "port": port, **limits})
-        parent = server._alive()
-        self._open(lambda ret, error: self._lib.rdzv_server_open_job(parent, ret, byref(options),
-                                                                     error))
-        self._read_address(self._lib.rdzv_job_address)
+        server._calls += 1
+        try:
+            parent = server._alive()
+            self._open(lambda ret, error: self._lib.rdzv_server_open_job(
+                parent, ret, byref(options), error))
+            self._read_address(self._lib.rdzv_job_address)
+        finally:
+            server._calls -= 1
+            server._settle()
 
     @property
     def _closed(self) -> bool:
@@ -227,17 +274,27 @@ class Job(_Listener):
 
     def stats(self) -> Stats:
         """Counters of this job; also delivers the server's log lines to logging. Never waits."""
-        return self._server._read_stats(self._lib.rdzv_job_get_stats, self._alive())
+        return self._server._read_stats(self._lib.rdzv_job_get_stats, self)
 
     def close(self) -> None:
         """Closes its connections and forgets its keys; the run id may be opened again at once. May
         be called twice; in a child after fork it does nothing."""
         if not self._closed and self._pid == os.getpid():
             pointer, self._pointer = self._pointer, None
-            self._lib.rdzv_job_close(pointer, _ffi.rdzv_closed_fn(), None)
+            if pointer is not None:
+                self._server._dropped.append(pointer)
+                self._server._settle()
 
     def __repr__(self) -> str:
         return f"<Job {self.run_id!r} on {self.address}{', closed' if self._closed else ''}>"
+
+
+class _Call:
+    """One call of a Store that is under way."""
+
+    ident = 0  # of the library
+    outcome: Optional[tuple] = None  # see _outcome
+    lost = False  # perhaps it has ended without one
 
 
 class Store(_Owner):
@@ -263,11 +320,12 @@ class Store(_Owner):
         self._pointer: Optional[int] = None
         self._pid = os.getpid()
         self._lock = threading.RLock()
-        self._done = _ffi.rdzv_reply_fn(self._on_reply)
-        self._number = 0  # of the last call
-        self._outcome: Optional[tuple] = None  # of that call
+        self._done = _ffi.rdzv_reply_fn(_callbacks.whole(self._on_reply))
+        self._on_log = _ffi.rdzv_log_fn(_callbacks.guarded(_deliver, self._end_wait))
+        self._numbers = itertools.count(1)
+        self._open_calls: dict[int, _Call] = {}  # by number; more than one: see _call
         self._heard = 0  # callbacks that did their work
-        self._interrupt: Optional[BaseException] = None  # raised by a signal handler in one
+        self._options = {"timeout": timeout, "connect_timeout": connect_timeout, "legacy": legacy}
         self.address = address
         host, port = _parse(address, "address", 1, "10.0.0.1:29400")
         options = _ffi.rdzv_client_options()
@@ -279,7 +337,7 @@ class Store(_Owner):
         options.timeout_ms = _milliseconds(timeout)
         options.connect_timeout_ms = _milliseconds(
             timeout if connect_timeout is None else connect_timeout)
-        options.log = _on_log
+        options.log = self._on_log
         self._open(lambda ret, error: self._lib.rdzv_client_open(ret, byref(options), error))
 
     def set(self, key: Bytes, value: Bytes, timeout: Optional[float] = None) -> None:
@@ -349,69 +407,103 @@ class Store(_Owner):
         if self._pid != os.getpid():
             return
         with self._lock:
-            pointer, self._pointer = self._pointer, None
-            if pointer is not None:
-                self._lib.rdzv_client_close(pointer, _ffi.rdzv_closed_fn(), None)
+            self._ended = True
+            self._end_wait()
+            self._settle()
+
+    def _free(self, pointer: int) -> None:
+        self._lib.rdzv_client_close(pointer, _ffi.rdzv_closed_fn(), None)
 
     def _call(self, name: str, timeout: Optional[float], *arguments: Any) -> tuple:
+        """One call. A signal handler may make another one meanwhile, on the same thread."""
         milliseconds = -1 if timeout is None else _milliseconds(timeout)
         with self._lock:
-            pointer = self._alive()
-            error = _ffi.rdzv_error()
-            self._number += 1
-            self._outcome = None
-            call = getattr(self._lib, f"rdzv_client_{name}")(
-                pointer, *arguments, milliseconds, self._done, self._number, byref(error))
-            if call < 0:
-                raise errors.from_rdzv(call, error.text.decode(errors="replace"))
+            self._calls += 1
             try:
-                self._run()
-            except BaseException:  # Ctrl-C: nothing of the call may be left
-                self._lib.rdzv_client_cancel(pointer, call)
-                self._run()
-                raise
-            number, values, failure = self._outcome
-            self._outcome = None
+                self._alive()
+                if self._calls > 1 and self._in_callback():
+                    return self._aside(name, timeout, *arguments)
+                return self._ask(name, *arguments, milliseconds)
+            finally:
+                self._calls -= 1
+                self._settle()
+
+    def _in_callback(self) -> bool:
+        """Whether the library waits for a callback to return, and can do nothing before."""
+        try:
+            self._wait(0)
+        except errors.Busy:
+            return True
+        return False
+
+    def _aside(self, name: str, timeout: Optional[float], *arguments: Any) -> tuple:
+        with Store(self.address, **self._options) as other:
+            result = other._call(name, timeout, *arguments)
+            if name in UNANSWERED:
+                other.flush(timeout)
+        return result
+
+    def _ask(self, name: str, *arguments: Any) -> tuple:
+        number, call, heard = next(self._numbers), _Call(), self._heard
+        error = _ffi.rdzv_error()
+        self._open_calls[number] = call
+        try:
+            call.ident = getattr(self._lib, f"rdzv_client_{name}")(
+                self._pointer, *arguments, self._done, number, byref(error))
+            _callbacks.raise_kept()
+            if call.ident < 0:
+                raise errors.from_rdzv(call.ident, error.text.decode(errors="replace"))
+            while call.outcome is None:
+                if call.lost:
+                    raise KeyboardInterrupt
+                self._wait(-1)
+        except BaseException:
+            self._drop(call)
+            raise
+        finally:
+            self._open_calls.pop(number, None)
+            self._heard = heard  # for a wait of an interrupted call, which counts its own
+        result, values, failure = call.outcome
         if failure is not None:
             raise errors.from_rdzv(*failure)
-        return number, values
+        return result, values
 
-    def _run(self) -> None:
-        while self._outcome is None:
-            heard = self._heard
-            code = self._lib.rdzv_client_wait(self._pointer, -1)
-            if code < 0:
-                raise errors.from_rdzv(code)
-            if self._interrupt is not None:
-                interrupt, self._interrupt = self._interrupt, None
-                raise interrupt
-            if code > self._heard - heard:
-                # A signal handler raised where a callback begins or ends. What it was, and perhaps
-                # the reply, can never be known.
-                self._outcome = 0, [], None
-                raise KeyboardInterrupt
+    def _wait(self, milliseconds: int) -> None:
+        if self._ended:
+            raise errors.rdzv_error("ECANCELED", "the store was closed during the call")
+        heard = self._heard
+        code = self._lib.rdzv_client_wait(self._pointer, milliseconds)
+        if code < 0:
+            raise errors.from_rdzv(code)
+        _callbacks.raise_kept()
+        if code > self._heard - heard:
+            # A signal handler raised where a callback begins or ends. What it was, and perhaps
+            # the reply, can never be known.
+            for call in list(self._open_calls.values()):
+                call.lost = True
+            raise KeyboardInterrupt
+
+    def _drop(self, call: _Call) -> None:
+        """After Ctrl-C nothing of the call may be left, neither here nor in the server."""
+        if self._ended or call.ident <= 0:
+            return  # closing does it, or there is nothing
+        self._lib.rdzv_client_cancel(self._pointer, call.ident)
+        end = time.monotonic() + _CANCEL_S
+        while call.outcome is None and not call.lost and time.monotonic() < end:
+            self._wait(int(_CANCEL_S * 1000))
+
+    def _end_wait(self) -> None:
+        """For a signal handler in a log line: else the library would go on waiting after it."""
+        for call in reversed(list(self._open_calls.values())):
+            if call.ident > 0:
+                self._lib.rdzv_client_cancel(self._pointer, call.ident)
+            return
 
     def _on_reply(self, number: int, reply: Any, result: Any) -> None:
-        """Cannot raise into C: what a signal handler raises here waits for `_run`."""
-        try:
-            self._keep(number, reply, result)
-        except BaseException as interrupt:
-            self._interrupt = interrupt
-            self._keep(number, reply, result)
+        call = self._open_calls.get(number)
+        if call is not None:  # else it was interrupted
+            call.outcome = _outcome(reply, result)
         self._heard += 1
-
-    def _keep(self, number: int, reply: Any, result: Any) -> None:
-        if number != self._number:
-            return  # a call that was interrupted when it had just been made
-        if not reply:
-            error = result.contents
-            self._outcome = 0, [], (error.code, error.text.decode(errors="replace"),
-                                    error.sys_errno)
-            return
-        got = reply.contents
-        values = [ctypes.string_at(got.values[i].data, got.values[i].len_bytes)
-                  if got.values[i].len_bytes else b"" for i in range(got.count)]
-        self._outcome = got.number, values, None
 
     def __repr__(self) -> str:
         return f"<Store at {self.address}{', closed' if self._closed else ''}>"
@@ -423,6 +515,17 @@ def _fill(options: Any, whose: str, values: Mapping[str, Any]) -> None:
         setattr(options, name, value)
         if getattr(options, name) != value:
             raise errors.rdzv_error("EINVAL", f"{name} of {whose} is out of range: {value!r}")
+
+
+def _outcome(reply: Any, result: Any) -> tuple:
+    """(number, values, arguments of the exception or None) of a callback's arguments."""
+    if not reply:
+        error = result.contents
+        return 0, [], (error.code, error.text.decode(errors="replace"), error.sys_errno)
+    got = reply.contents
+    values = [ctypes.string_at(got.values[i].data, got.values[i].len_bytes)
+              if got.values[i].len_bytes else b"" for i in range(got.count)]
+    return got.number, values, None
 
 
 def _milliseconds(seconds: float, what: str = "timeout") -> int:
