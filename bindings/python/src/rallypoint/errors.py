@@ -202,7 +202,7 @@ def from_rdzv(code: int, text: str = "", sys_errno: int = 0) -> Error:
 
 
 def rdzv_error(name: str, text: str) -> Error:
-    """The exception that librdzv's error of this name ("EINVAL") is, found by the package itself."""
+    """The exception of librdzv's error of this name, "EINVAL"; what the package itself found."""
     return from_rdzv(RDZV_ERRORS[name][0], text)
 
 
