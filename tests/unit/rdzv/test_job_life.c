@@ -464,7 +464,7 @@ START_TEST(jobs_come_and_go_beside_a_busy_one)
         if (i % 3 == 0)
             wire_add(&w, "bis", RDZV__OP_WAIT, 1LL, "never");
         net_ask(fd, &w, &got, 8);
-        wire_expect(&got, "i", 1LL); /* a fresh name space */
+        wire_expect(&got, "i", 1LL); /* a job without keys */
         JOB_EXPECT_STAT(job, connections, 1);
         rdzv_job_close(job, NULL, NULL);
         net_expect_end(fd);
