@@ -50,11 +50,12 @@ def test_a_set_wakes_no_torch_client_of_another_job():
     with rdzv.Server() as server, server.open_job("run-1") as one, server.open_job("run-2") as two:
         woken = []
 
-        def wait(job):
-            torch_client(job).wait(["go"], timedelta(seconds=15))
+        def wait(job, store):
+            store.wait(["go"], timedelta(seconds=15))
             woken.append(job)
 
-        threads = [threading.Thread(target=wait, args=(job,)) for job in (one, two)]
+        threads = [threading.Thread(target=wait, args=(job, torch_client(job)))
+                   for job in (one, two)]
         for thread in threads:
             thread.start()
         eventually(lambda: (one.stats().waiting, two.stats().waiting) == (1, 1))

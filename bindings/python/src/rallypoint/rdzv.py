@@ -1,4 +1,4 @@
-"""The c10d store without torch: a client of any, and a server in this process.
+"""The c10d store without torch: a client, and a server in this process.
 
     with rallypoint.rdzv.Server() as server:  # for tests; rdzvd is the one for a cluster
         with rallypoint.rdzv.Store(server.address) as store:
