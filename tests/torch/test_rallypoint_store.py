@@ -1,4 +1,5 @@
 """rallypoint.torch.Store: under process groups and threads, interrupted, lost, and at its end."""
+import contextlib
 import copy
 import faulthandler
 import gc
@@ -190,14 +191,15 @@ def test_close_does_not_wait_for_a_waiting_thread(local, background):
 
 def test_a_close_at_any_line_of_a_wait_leaves_no_connection(local):
     """Whether the connection is with the one that waits, or in its way back."""
-    code = rallypoint.torch._Lines.wait.__code__
+    lines = rallypoint.torch._Lines
+    codes = [method.__code__ for method in (lines.wait, lines._put_back, lines._leave)]
 
     def close_at(store, line):
         """Runs a wait, and a close in another thread before the line; whether there is one."""
         closer, left = threading.Thread(target=store.close), [line]
 
         def trace(frame, event, _):
-            if frame.f_code is not code:
+            if frame.f_code not in codes:
                 return None
             if event == "line":
                 left[0] -= 1
@@ -388,6 +390,85 @@ def test_interrupts_at_any_moment(local, store, monkeypatch):
     assert interrupted > 100
     gc.collect()
     eventually(lambda: local.stats().connections <= 2)
+
+
+@contextlib.contextmanager
+def on_alarm(seconds, handler):
+    before = signal.signal(signal.SIGALRM, lambda *_: handler())
+    faulthandler.dump_traceback_later(60, exit=True)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        faulthandler.cancel_dump_traceback_later()
+
+
+@contextlib.contextmanager
+def stopped(server, seconds):
+    """A server that does nothing for some time."""
+    os.kill(server.popen.pid, signal.SIGSTOP)
+    timer = threading.Timer(seconds, os.kill, (server.popen.pid, signal.SIGCONT))
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.join()
+
+
+@pytest.mark.parametrize("call", ["check", "flush"])
+def test_a_signal_handler_uses_the_store(rdzvd, call):
+    """While a call of its thread has the turn, be it for the flush before a wait."""
+    store = rallypoint.torch.Store("127.0.0.1", rdzvd.port, 20)
+    store.set("x", "1")
+    seen = []
+
+    def handler():
+        store.set("h", "1")
+        seen.append((store.add("n", 1), store.get("h")))
+
+    with stopped(rdzvd, 1.0), on_alarm(0.3, handler):
+        begun = time.monotonic()
+        if call == "check":
+            assert store.check(["x"])
+        else:
+            store.wait(["x"])
+        assert 0.5 < time.monotonic() - begun < 5
+    assert seen == [(1, b"1")]
+    assert store.check(["h"]) and store.add("n", 1) == 2
+    store.close()
+
+
+@pytest.mark.parametrize("call", ["check", "get"])
+def test_a_signal_handler_closes_the_store(rdzvd, call):
+    """The call under way goes on to its end; no later one begins, and no connection is left."""
+    before = len(os.listdir(f"/proc/{rdzvd.popen.pid}/fd"))
+    store = rallypoint.torch.Store("127.0.0.1", rdzvd.port, 20)
+    store.set("x", "1")
+    with stopped(rdzvd, 1.0), on_alarm(0.3, store.close):
+        assert store.check(["x"]) if call == "check" else store.get("x") == b"1"
+    with pytest.raises(dist.DistStoreError, match="closed"):
+        store.check(["x"])
+    eventually(lambda: len(os.listdir(f"/proc/{rdzvd.popen.pid}/fd")) == before)
+
+
+def test_signal_handlers_use_the_store_at_any_moment(local, store):
+    rng, handled = random.Random(1), []
+
+    def handler():
+        handled.append(store.add("handled", 1))
+        signal.setitimer(signal.ITIMER_REAL, rng.uniform(50e-6, 2e-3))
+
+    end, number = time.monotonic() + 3, 0
+    with on_alarm(1e-3, handler):
+        while time.monotonic() < end:
+            number += 1
+            store.set("k", str(number))
+            assert store.get("k") == str(number).encode()
+            assert store.add("n", 1) == number
+    assert len(handled) > 50 and handled == list(range(1, len(handled) + 1))
+    assert local.stats().connections <= 3
 
 
 # -- the end -----------------------------------------------------------------------------------

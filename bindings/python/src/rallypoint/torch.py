@@ -19,7 +19,7 @@ from typing import Any, Callable, Optional, Sequence, Union
 import torch.distributed as dist
 
 from . import errors, rdzv
-from .rdzv import Bytes
+from .rdzv import UNANSWERED, Bytes
 
 if not dist.is_available():
     raise ImportError("rallypoint.torch needs a torch that was built with torch.distributed")
@@ -29,7 +29,6 @@ __all__ = ["Store"]
 Timeout = Union[timedelta, float]  # a number is in seconds
 
 _FURTHER_S = 10.0  # to connect once more to a store that answered before
-_UNANSWERED = frozenset(["set", "append", "multi_set", "queue_push"])
 
 # Where a release of torch lacks a class, its TCPStore raises RuntimeError, the base of all of them.
 _StoreError = getattr(dist, "DistStoreError", RuntimeError)
@@ -47,60 +46,107 @@ class _Lines:
 
     def __init__(self, connect: Callable[[float], rdzv.Store], connect_s: float) -> None:
         self._connect = connect
-        self._turn = threading.Lock()
-        self._shelf = threading.Lock()  # of _idle and _end; held for no time, unlike a turn
+        self._turn = threading.RLock()
+        self._busy = False  # a call has the turn; if of this thread, a signal handler asks
         self._current: Optional[rdzv.Store] = connect(connect_s)
         self._unconfirmed = False  # something was sent on the current one that nothing answered
-        self._idle: list[rdzv.Store] = []
+        self._idle: list[rdzv.Store] = []  # any thread appends and pops, with or without the turn
         self._end: Optional[errors.Error] = None  # why there are no calls any more
         self.pid = os.getpid()
 
     def close(self) -> None:
-        """A call that waits goes on, and closes its connection when it ends."""
+        """A call under way goes on, and closes its connection when it ends."""
+        self._end = errors.rdzv_error("ESTATE", "the store is closed")
         with self._turn:
-            with self._shelf:
-                self._end = errors.rdzv_error("ESTATE", "the store is closed")
-                lines, self._idle = self._idle + [self._current], []
-            self._current = None
-        for line in lines:
-            if line is not None:
-                line.close()
+            if not self._busy:
+                self._close_unused()
 
     def ask(self, name: str, *arguments: Any) -> Any:
         """A call that the store answers at once, or never."""
         with self._turn:
-            line = self._here()
-            unanswered = name in _UNANSWERED
-            self._unconfirmed |= unanswered  # also if an interrupt ends this call
-            result = self._run(line, name, *arguments)
-            self._unconfirmed = unanswered
+            if self._busy:
+                return self._aside(name, *arguments)
+            self._busy = True
+            try:
+                line = self._here()
+                unanswered = name in UNANSWERED
+                self._unconfirmed |= unanswered  # also if an interrupt ends this call
+                result = self._run(line, name, *arguments)
+                self._unconfirmed = unanswered
+            finally:
+                self._leave()
         return result
 
     def wait(self, name: str, timeout_s: float, *arguments: Any) -> Any:
         """A call that may have to wait for another process."""
         deadline = time.monotonic() + timeout_s
         with self._turn:
-            line = self._here()
-            if self._unconfirmed:
-                self._run(line, "flush", timeout_s)
-                self._unconfirmed = False
-            self._current = None
+            if self._busy:
+                return self._aside(name, *arguments, timeout_s)
+            self._busy = True
+            try:
+                line = self._here()
+                if self._unconfirmed:
+                    self._run(line, "flush", timeout_s)
+                    self._unconfirmed = False
+                self._current = None
+            finally:
+                self._leave()
         try:
             return self._run(line, name, *arguments, max(0.0, deadline - time.monotonic()))
         finally:
-            with self._shelf:  # not a turn: this call's deadline may pass during another's
-                lost = self._end is not None
-                if not lost:
-                    self._idle.append(line)
-            if lost:
-                line.close()
+            self._put_back(line)  # without a turn: a deadline may pass during another's call
+
+    def _aside(self, name: str, *arguments: Any) -> Any:
+        """A signal handler's call, while the call that it interrupts has the current connection.
+        It may not see what was sent there unanswered; what follows it sees what it did."""
+        line = self._further()
+        try:
+            result = self._run(line, name, *arguments)
+            if name in UNANSWERED:
+                self._run(line, "flush")
+        except BaseException:
+            line.close()
+            raise
+        self._put_back(line)
+        return result
 
     def _here(self) -> rdzv.Store:
+        if self._current is None or self._end is not None:
+            self._current = self._further()
+        return self._current
+
+    def _further(self) -> rdzv.Store:
         if self._end is not None:
             raise copy.copy(self._end)  # a copy: each traceback is its own
-        if self._current is None:
-            self._current = self._idle.pop() if self._idle else self._connect(_FURTHER_S)
-        return self._current
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return self._connect(_FURTHER_S)
+
+    def _leave(self) -> None:
+        self._busy = False
+        if self._end is not None:
+            self._close_unused()
+
+    def _put_back(self, line: rdzv.Store) -> None:
+        self._idle.append(line)
+        if self._end is not None:  # looked at after that: who ends it looks at _idle after that
+            self._close_idle()
+
+    def _close_unused(self) -> None:
+        line, self._current = self._current, None
+        if line is not None:
+            line.close()
+        self._close_idle()
+
+    def _close_idle(self) -> None:
+        while True:
+            try:
+                line = self._idle.pop()
+            except IndexError:
+                return
+            line.close()
 
     def _run(self, line: rdzv.Store, name: str, *arguments: Any) -> Any:
         try:
