@@ -102,9 +102,12 @@ def test_shard_bigger_than_the_staging_memory(root):
 @pytest.mark.parametrize("options, text", [
     ({"engine": "aio"}, "engine 'aio' is not one of auto, uring, sync"),
     ({"staging_bytes": 100}, "staging_bytes 100"),
-    ({"staging_bytes": -1}, "staging_bytes -1 is out of range"),
-    ({"timeout": 0}, "timeout in ms 0 is out of range"),
-    ({"generation": -1}, "generation -1"),
+    ({"staging_bytes": -1}, "staging_bytes is -1, expected 1 to 9223372036854775807"),
+    ({"timeout": 0}, "timeout is 0, expected seconds from 0.001 to 2147483"),
+    ({"timeout": float("nan")}, "timeout is nan, expected seconds"),
+    ({"timeout": float("inf")}, "timeout is inf, expected seconds"),
+    ({"generation": -1}, "generation is -1, expected 0 to 18446744073709551615"),
+    ({"generation": 2**64}, "generation is 18446744073709551616, expected 0 to"),
     ({"run_id": "x" * 1000}, "run_id"),
     ({"run_id": "abc\0def"}, "run_id b'abc\\x00def' has a NUL character"),
     ({"group": "all"}, "group is 'all', expected \"auto\", None or a Group"),
@@ -114,6 +117,18 @@ def test_bad_options(root, options, text):
     with pytest.raises(errors.Error) as caught:
         ckpt.Checkpointer(root, **options)
     assert text in str(caught.value)
+
+
+def test_integers_do_not_wrap_round(root):
+    with ckpt.Checkpointer(root) as saver:
+        for call in (lambda: saver.save(2**64 + 5, {"x": 1}, wait=True),
+                     lambda: saver.load(step=2**64 + 5)):
+            with pytest.raises(errors.InvalidArgument, match="step is 18446744073709551621, expe"):
+                call()
+        assert saver.latest() is None
+    for rank, world_size in ((2**32, 2), (0, 2**32 + 1), (2, 2), (-1, 2), (0, 0)):
+        with pytest.raises(errors.InvalidArgument, match="(rank|world_size) is -?[0-9]+, expected"):
+            ckpt.DirGroup(root, rank, world_size)
 
 
 @pytest.mark.parametrize("step, error", [(-1, errors.InvalidArgument), ("1", TypeError),

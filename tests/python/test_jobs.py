@@ -171,7 +171,8 @@ def test_a_job_in_one_cycle_with_its_server_is_closed_once(monkeypatch):
 @pytest.mark.parametrize("run_id, options", [
     ("", {}), ("x" * 256, {}), ("two\nlines", {}), ("nul\0", {}), ("é", {}),
     ("run", {"port": 65536}), ("run", {"port": -1}), ("run", {"max_keys": -1}),
-    ("run", {"forget_after": -1}), ("run", {"max_store_bytes": 2**64})])
+    ("run", {"forget_after": -1}), ("run", {"max_store_bytes": 2**64}),
+    ("run", {"port": 2**64 + 1})])
 def test_bad_arguments(run_id, options):
     with rdzv.Server() as server:
         with pytest.raises(errors.InvalidArgument):

@@ -97,6 +97,21 @@ def test_bad_arguments(server, store):
     assert repr(store) == f"<Store at {server.address}, closed>"
 
 
+def test_integers_do_not_wrap_round(store):
+    for amount in (2**63, 2**64 + 5, -2**63 - 1):
+        with pytest.raises(errors.InvalidArgument, match=f"amount is {amount}, expected -92233720"):
+            store.add("n", amount)
+    assert store.add("n", -2**63) == -2**63
+    for world_size in (2**64 + 1, 2**63, 0, -1):
+        with pytest.raises(errors.InvalidArgument, match=f"is {world_size}, expected 1 to 92233720"):
+            store.barrier("b", world_size, timeout=1)
+    with pytest.raises(TypeError):
+        store.add("n", 1.5)
+    for timeout in (2147484, 2**64, float("nan"), float("inf")):
+        with pytest.raises(errors.InvalidArgument, match="timeout is .*, expected seconds from 0"):
+            store.add("n", 1, timeout=timeout)
+
+
 def test_lost_and_absent_servers():
     server = rdzv.Server()
     store = rdzv.Store(server.address, timeout=20)

@@ -156,7 +156,9 @@ class Handle:
         if block_bytes is not None:
             options.block_bytes = _ranged("block_bytes", block_bytes, 1, 2**32)
         if timeout is not None:
-            options.timeout_ms = _ranged("timeout in ms", int(timeout * 1000), 1, 2**31)
+            if not 0.001 <= timeout < 2147483:
+                raise _invalid(f"timeout is {timeout!r}, expected seconds from 0.001 to 2147483")
+            options.timeout_ms = int(timeout * 1000)
         self._open(options)
 
     def _open(self, options: Any) -> None:
@@ -252,7 +254,8 @@ class Handle:
 
     def begin(self, step: int) -> None:
         self.check()
-        self._checked(self._lib.ckpt_save_begin, byref(self._save), self._pointer, step)
+        self._checked(self._lib.ckpt_save_begin, byref(self._save), self._pointer,
+                      _ranged("step", step, 0, 2**63))
 
     def put(self, name: str, tensor: Tensor) -> None:
         struct = _tensor_struct(c_string("name", name.encode()), tensor)
@@ -434,9 +437,7 @@ def _path_bytes(path: str) -> bytes:
 
 
 def _ranged(name: str, value: int, low: int, end: int) -> int:
-    if not low <= value < end:
-        raise _invalid(f"{name} {value} is out of range")
-    return value
+    return errors.bounded(name, value, low, end - 1, _invalid)
 
 
 def _invalid(text: str) -> errors.Error:

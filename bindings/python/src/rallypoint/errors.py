@@ -8,7 +8,8 @@ of the headers; a test compares them.
 from __future__ import annotations
 
 import errno as _errno
-from typing import Optional, Type
+import operator
+from typing import Any, Callable, Optional, Type
 
 
 class Error(Exception):
@@ -209,3 +210,11 @@ def rdzv_error(name: str, text: str) -> Error:
 def _make(prefix: str, table: dict, code: int, text: str, sys_errno: int) -> Error:
     name, default, cls = table.get(code, (str(code), f"unknown error {code}", Error))
     return cls(text or default, code, sys_errno, prefix + name)
+
+
+def bounded(what: str, value: Any, least: int, most: int, invalid: Callable[[str], Error]) -> int:
+    """The value, for an integer of C, which would wrap round in silence."""
+    number = operator.index(value)
+    if not least <= number <= most:
+        raise invalid(f"{what} is {value!r}, expected {least} to {most}")
+    return number

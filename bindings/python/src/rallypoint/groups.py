@@ -47,8 +47,8 @@ class DirGroup(Group):
 
     def __init__(self, dir: Union[str, os.PathLike], rank: int, world_size: int) -> None:
         self.dir = os.fspath(dir)
-        self.rank = rank
-        self.world_size = world_size
+        self.world_size = errors.bounded("world_size", world_size, 1, 2**31 - 1, _invalid)
+        self.rank = errors.bounded("rank", rank, 0, self.world_size - 1, _invalid)
 
     def __repr__(self) -> str:
         return f"DirGroup({self.dir!r}, rank={self.rank}, world_size={self.world_size})"
@@ -193,6 +193,10 @@ def _made(code: int, error: Any, table: Any) -> Any:
     if code < 0:
         raise errors.from_ckpt(code, error.text.decode(errors="replace"), error.sys_errno)
     return table
+
+
+def _invalid(text: str) -> errors.Error:
+    return errors.from_ckpt(errors.CKPT_CODE["EINVAL"], text)
 
 
 def c_string(what: str, text: bytes) -> bytes:

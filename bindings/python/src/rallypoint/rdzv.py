@@ -370,6 +370,7 @@ class Store(_Owner):
                           _bytes(desired))[1][0]
 
     def add(self, key: Bytes, amount: int, timeout: Optional[float] = None) -> int:
+        amount = errors.bounded("amount", amount, -2**63, 2**63 - 1, _invalid)
         return self._call("add", timeout, _bytes(key), amount)[0]
 
     def check(self, keys: Iterable[Bytes], timeout: Optional[float] = None) -> bool:
@@ -400,6 +401,7 @@ class Store(_Owner):
 
     def barrier(self, key: Bytes, world_size: int, timeout: Optional[float] = None) -> None:
         """Returns when world_size clients are in the barrier of this key, which serves once."""
+        world_size = errors.bounded("world_size", world_size, 1, 2**63 - 1, _invalid)
         self._call("barrier", timeout, _bytes(key), world_size)
 
     def close(self) -> None:
@@ -510,11 +512,19 @@ class Store(_Owner):
 
 
 def _fill(options: Any, whose: str, values: Mapping[str, Any]) -> None:
-    """Fields of C wrap round in silence."""
+    kinds = dict(options._fields_)
     for name, value in values.items():
+        if isinstance(value, bytes):
+            if b"\0" in value:  # C would end there
+                raise _invalid(f"{name} of {whose} has a NUL character")
+        else:
+            most = 2 ** (8 * ctypes.sizeof(kinds[name])) - 1  # none of them has a sign
+            value = errors.bounded(f"{name} of {whose}", value, 0, most, _invalid)
         setattr(options, name, value)
-        if getattr(options, name) != value:
-            raise errors.rdzv_error("EINVAL", f"{name} of {whose} is out of range: {value!r}")
+
+
+def _invalid(text: str) -> errors.Error:
+    return errors.rdzv_error("EINVAL", text)
 
 
 def _outcome(reply: Any, result: Any) -> tuple:
