@@ -3,6 +3,7 @@
  * rdzv.h and libc only; everything about the store and the network is the library's.
  */
 #include "args.h"
+#include "log.h"
 
 #include "rdzv.h"
 
@@ -13,11 +14,9 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { LOOK_ROUND_MS = 10000 };
@@ -25,25 +24,9 @@ enum { LOOK_ROUND_MS = 10000 };
 struct daemon {
     struct args args;
     rdzv_server *server; /* NULL until it is open */
-    int colour;
+    struct log log;
     int drained;
 };
-
-/* A log line that nobody can read is lost; the server goes on. */
-static void log_line(void *ctx, int level, const char *line)
-{
-    static const char *const colours[] = {"\033[31m", "\033[33m", "", "\033[2m", "\033[2m"};
-    const struct daemon *d = ctx;
-    struct timespec now;
-    struct tm utc;
-    char when[32];
-    clock_gettime(CLOCK_REALTIME, &now);
-    gmtime_r(&now.tv_sec, &utc);
-    strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", &utc);
-    const char *start = d->colour ? colours[level] : "";
-    fprintf(stderr, "%s.%03ldZ %s%s%s %s\n", when, now.tv_nsec / 1000000, start,
-            args_level_name(level), *start != '\0' ? "\033[0m" : "", line);
-}
 
 __attribute__((format(printf, 3, 4))) static void say(struct daemon *d, int level,
                                                       const char *format, ...)
@@ -55,7 +38,7 @@ __attribute__((format(printf, 3, 4))) static void say(struct daemon *d, int leve
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    log_line(d, level, line);
+    log_line(&d->log, level, line);
 }
 
 /* Each client is a descriptor; the soft limit is often 1024. */
@@ -246,19 +229,37 @@ static int open_signals(void)
     return signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
+/* Writes a line to standard output, which may have to be read before there is room; a signal ends
+ * the wait. Returns whether it is written, else sets errno. */
+__attribute__((format(printf, 2, 3))) static int print_line(int signals, const char *format, ...)
+{
+    char line[RDZV_RUN_ID_BYTES + 128];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    struct pollfd fds[] = {{.fd = STDOUT_FILENO, .events = POLLOUT},
+                           {.fd = signals, .events = POLLIN}};
+    if (poll(fds, 2, -1) < 0)
+        return 0;
+    errno = EINTR;
+    return fds[0].revents != 0 && write(STDOUT_FILENO, line, strlen(line)) == (ssize_t)strlen(line);
+}
+
 /* Says on standard output where it serves. Every job is open by then, so who has read the first
  * line may rely on the others. Returns 0 when nobody can read that. */
-static int print_ready(struct daemon *d, const rdzv_server *s)
+static int print_ready(struct daemon *d, const rdzv_server *s, int signals)
 {
-    printf("rdzvd ready on %s\n", rdzv_server_address(s, NULL));
-    for (size_t i = 0; i < d->args.job_count; i++) {
+    int ok = print_line(signals, "rdzvd ready on %s\n", rdzv_server_address(s, NULL));
+    for (size_t i = 0; ok && i < d->args.job_count; i++) {
         const struct job_args *job = &d->args.jobs[i];
-        printf("rdzvd job %s on %s\n", job->run_id, rdzv_job_address(job->handle, NULL));
+        ok = print_line(signals, "rdzvd job %s on %s\n", job->run_id,
+                        rdzv_job_address(job->handle, NULL));
     }
-    if (fflush(stdout) == 0 && !ferror(stdout))
-        return 1;
-    say(d, RDZV_LOG_ERROR, "cannot write the ready line: %s", strerror(errno));
-    return 0;
+    if (!ok)
+        say(d, RDZV_LOG_ERROR, "cannot write the ready line: %s",
+            errno == EINTR ? "a signal came, and nobody reads it" : strerror(errno));
+    return ok;
 }
 
 /* Opens the jobs, serves, and returns the exit code. */
@@ -279,14 +280,14 @@ static int run(struct daemon *d, int signals)
             return explain_open(d, code, &err, "--job", job->port);
         warn_beyond_loopback(d, rdzv_job_address(job->handle, NULL));
     }
-    return print_ready(d, s) ? serve(d, s, signals) : EXIT_OTHER;
+    return print_ready(d, s, signals) ? serve(d, s, signals) : EXIT_OTHER;
 }
 
 static int open_and_run(struct daemon *d, int signals)
 {
     rdzv_error err;
     d->args.server.log = log_line;
-    d->args.server.log_ctx = d;
+    d->args.server.log_ctx = &d->log;
     int code = rdzv_server_open(&d->server, &d->args.server, &err);
     if (code != RDZV_OK)
         return explain_open(d, code, &err, "--listen", d->args.server.port);
@@ -299,9 +300,9 @@ int main(int argc, char **argv)
 {
     guard_standard_descriptors();
     struct daemon d = {.drained = 0};
-    d.colour = isatty(STDERR_FILENO) && getenv("NO_COLOR") == NULL;
     int code = args_parse(&d.args, argc, argv);
     int signals = code < 0 ? open_signals() : -1;
+    log_open(&d.log, d.args.server.log_level);
     if (code < 0 && signals < 0) {
         say(&d, RDZV_LOG_ERROR, "signalfd: %s", strerror(errno));
         code = EXIT_OTHER;

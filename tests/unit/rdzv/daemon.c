@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,7 +23,7 @@ enum { PATIENCE_MS = 10000, STEP_MS = 20 };
 struct stream {
     int fd;
     size_t len;
-    char text[32768];
+    char text[1 << 17];
 };
 
 static struct daemon {
@@ -55,12 +56,28 @@ static void stream_expect(struct stream *s, const char *text)
     }
 }
 
+static int log_kind = DAEMON_LOG_PIPE;
+
+void daemon_open_log(int kind, int log[2])
+{
+    if (kind == DAEMON_LOG_PIPE) {
+        ck_assert_int_eq(pipe2(log, O_CLOEXEC), 0);
+    } else if (kind == DAEMON_LOG_SOCKET) {
+        ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, log), 0);
+    } else {
+        log[0] = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+        ck_assert(log[0] >= 0 && grantpt(log[0]) == 0 && unlockpt(log[0]) == 0);
+        log[1] = open(ptsname(log[0]), O_RDWR | O_NOCTTY | O_CLOEXEC);
+        ck_assert_int_ge(log[1], 0);
+    }
+}
+
 static void spawn(const char *const *argv)
 {
     int out[2];
     int log[2];
     ck_assert_int_eq(pipe2(out, O_CLOEXEC), 0);
-    ck_assert_int_eq(pipe2(log, O_CLOEXEC), 0);
+    daemon_open_log(log_kind, log);
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
@@ -121,6 +138,23 @@ void daemon_stop(void)
     ck_assert_msg(daemon_end() == 0, "%s", d.log.text);
 }
 
+void daemon_stop_unread(void)
+{
+    int status = 0;
+    ck_assert_int_eq(kill(d.pid, SIGTERM), 0);
+    for (int waited = 0; waitpid(d.pid, &status, WNOHANG) == 0; waited += STEP_MS) {
+        ck_assert_msg(waited < PATIENCE_MS, "SIGTERM does not end it");
+        usleep(STEP_MS * 1000);
+    }
+    d.pid = 0;
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status %d", status);
+}
+
+void daemon_log_to(int kind)
+{
+    log_kind = kind;
+}
+
 pid_t daemon_pid(void)
 {
     return d.pid;
@@ -158,4 +192,5 @@ void daemon_expect_log(const char *text)
 void daemon_teardown(void)
 {
     forget();
+    log_kind = DAEMON_LOG_PIPE;
 }

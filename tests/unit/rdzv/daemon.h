@@ -15,6 +15,11 @@ int daemon_run(const char *const *argv);
 #define DAEMON_START(...)                                                                          \
     daemon_start((const char *const[]){RDZVD, "--listen", "127.0.0.1:0", __VA_ARGS__, NULL})
 void daemon_start(const char *const *argv);
+/* What its standard error is, from the next start on. */
+enum { DAEMON_LOG_PIPE, DAEMON_LOG_SOCKET, DAEMON_LOG_TERMINAL, DAEMON_LOG_KINDS };
+void daemon_log_to(int kind);
+/* Opens one: the end that reads and the one that is written to. */
+void daemon_open_log(int kind, int log[2]);
 pid_t daemon_pid(void);
 /* Where the job is served; NULL = what --listen says. */
 uint16_t daemon_port(const char *run_id);
@@ -22,6 +27,8 @@ uint16_t daemon_port(const char *run_id);
 int daemon_end(void);
 /* SIGTERM, and it must end with 0. */
 void daemon_stop(void);
+/* The same, and what it says is not read meanwhile. */
+void daemon_stop_unread(void);
 
 /* What it has said so far, and all of it once it has ended. */
 const char *daemon_out(void);

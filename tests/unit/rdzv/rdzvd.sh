@@ -141,6 +141,15 @@ if [ -w /dev/full ]; then
     [ "$code" = 4 ] || fail "full standard output: exit code $code, not 4"
     said "cannot write the ready line"
 fi
+# One that waits for a reader: a signal ends it.
+mkfifo "$work/unread"
+exec 5<>"$work/unread"
+head -c 1000000 /dev/zero | timeout 1 dd bs=4096 of="$work/unread" status=none || true
+code=0
+timeout --preserve-status -k 5 1 "$rdzvd" --listen 127.0.0.1:0 >&5 2>"$work/err" || code=$?
+exec 5>&-
+[ "$code" = 4 ] || fail "standard output that is full: exit code $code, not 4"
+said "cannot write the ready line: a signal came"
 exec 4> >(exit 0)
 sleep 0.2
 code=0
