@@ -66,11 +66,13 @@ START_TEST(what_was_lost_is_told)
     text_len = 0;
     char line[64];
     for (int round = 0; round < 3; round++) {
+        int lost = 0;
         for (int i = 0; i < FLOOD + round; i++) {
             snprintf(line, sizeof line, "number %d ends", number++);
             log_line(&log, 2, line);
+            lost |= log.lost > 0;
         }
-        ck_assert_uint_gt(log.lost, 0);
+        ck_assert(lost); /* the last one may have found room again */
         for (int i = 0; i < PART || log.lost > 0; i++) {
             ck_assert_int_lt(i, 20 * PART);
             read_all(ends[0]);
