@@ -10,9 +10,11 @@ import ctypes
 import faulthandler
 import functools
 import operator
+import os
 import random
 import select
 import signal
+import sys
 import time
 
 import pytest
@@ -192,6 +194,72 @@ def test_an_interrupt_inside_a_callback(root, monkeypatch, name):
     with ckpt.Checkpointer(root) as other:
         other.save(2, {"x": 1}, wait=True)
         assert other.load().step == 2
+
+
+@pytest.mark.parametrize("end", ["return", "exit"])
+@pytest.mark.parametrize("call", ["save", "load"])
+def test_a_signal_handler_closes_the_checkpointer(root, call, end):
+    """At any line of a call, which has the handle: it is closed when the call ends."""
+    state = {f"t{number}": np.arange(10) for number in range(20)}
+    ckpt.save(root, 1, state)
+
+    def handler(*_):
+        saver.close()
+        with pytest.raises(errors.StateError, match="is closed"):
+            saver.latest()
+        if end == "exit":
+            raise SystemExit(7)
+
+    def trace(frame, event, _):
+        if os.path.dirname(frame.f_code.co_filename) != package or frame.f_code.co_name == "_use":
+            return None  # in _use, no handler runs between the lines that matter: they call nothing
+        if event == "line" and saver._busy:
+            left[0] -= 1
+            if left[0] == 0:
+                handler()
+        return trace
+
+    package, line, left = os.path.dirname(ckpt.__file__), 1, [0]
+    while left[0] <= 0:
+        saver, left[0] = ckpt.Checkpointer(root), line
+        sys.settrace(trace)
+        try:
+            if call == "load":
+                assert saver.load().state["t7"].sum() == 45
+            else:
+                saver.save(2, state, wait=True)
+        except (SystemExit, errors.StateError):
+            pass
+        finally:
+            sys.settrace(None)
+        if left[0] <= 0:
+            assert saver._handle.closed
+        saver.close()
+        line += 1 + line // 10
+    assert line > 100
+
+
+def test_a_signal_handler_cannot_save_in_a_save(root, monkeypatch):
+    saver, texts, real = ckpt.Checkpointer(root), [], _handle.Handle.put
+
+    def handler(*_):
+        for call in (lambda: saver.save(2, {"x": 2}), saver.load, saver.latest, saver.wait):
+            with pytest.raises(errors.Busy, match="let it set a flag") as caught:
+                call()
+            texts.append(str(caught.value))
+
+    def put(*arguments):
+        signal.raise_signal(signal.SIGALRM)
+        return real(*arguments)
+
+    monkeypatch.setattr(_handle.Handle, "put", put)
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        saver.save(1, {"x": np.arange(3)}, wait=True)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert len(texts) == 4 and saver.load().step == 1
+    saver.close()
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

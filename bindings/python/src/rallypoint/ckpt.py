@@ -119,6 +119,8 @@ class Checkpointer:
         strict: bool = True,
     ) -> None:
         self._lock = threading.RLock()
+        self._busy = False  # a call has the lock; if of this thread, a signal handler asks
+        self._ended = False  # closed, if perhaps after the call under way
         self._failure: Optional[errors.Error] = None  # of a background save, not raised yet
         self._last: Optional[Saved] = None
         self._strict = strict
@@ -230,19 +232,20 @@ class Checkpointer:
 
     def close(self) -> None:
         """Waits for the save that is being written, and releases everything. May be called twice.
+        In a signal handler during a call: that call does it when it ends.
 
         Raises what a background save failed with, if nobody was told yet.
         """
         if self._handle is None or self._handle.closed:
             return
         with self._lock:
-            try:
-                self._settle()
-                self._handle.flush_abort()
-            finally:
-                _open_ones.discard(self)
-                self._handle.close()
-            self._surface()
+            self._ended = True
+            if not self._busy:  # else we are in a signal handler, and the call under way closes
+                self._busy = True
+                try:
+                    self._close()
+                finally:
+                    self._busy = False
 
     def __enter__(self) -> Checkpointer:
         self._alive()
@@ -272,17 +275,42 @@ class Checkpointer:
     def _alive(self) -> Handle:
         assert self._handle is not None
         self._handle.check()
+        if self._ended:
+            raise errors.from_ckpt(errors.CKPT_CODE["ESTATE"], f"{self._handle.root} is closed")
         return self._handle
 
     @contextlib.contextmanager
     def _use(self) -> Iterator[Handle]:
         handle = self._alive()  # before the lock, which a fork may have copied in a locked state
         with self._lock:
+            if self._busy:
+                raise errors.from_ckpt(
+                    errors.CKPT_CODE["EBUSY"],
+                    f"{handle.root}: a signal handler cannot use the Checkpointer in the middle of "
+                    "a call of it; let it set a flag, and look at that after the call")
+            self._busy = True
             try:
                 yield handle
             except BaseException as error:
                 handle.give_up(error)
+                self._busy = False
+                if self._ended:
+                    self._close_quietly("in a Checkpointer that a signal handler closed")
                 raise
+            finally:
+                self._busy = False
+            if self._ended:
+                self.close()
+
+    def _close(self) -> None:
+        assert self._handle is not None
+        try:
+            self._settle()
+            self._handle.flush_abort()
+        finally:
+            _open_ones.discard(self)
+            self._handle.close()
+        self._surface()
 
     def _settle(self) -> None:
         """Waits for what runs: a save, whose error becomes `_failure`, or what an interrupted
