@@ -102,8 +102,8 @@ def test_integers_do_not_wrap_round(store):
         with pytest.raises(errors.InvalidArgument, match=f"amount is {amount}, expected -92233720"):
             store.add("n", amount)
     assert store.add("n", -2**63) == -2**63
-    for world_size in (2**64 + 1, 2**63, 0, -1):
-        with pytest.raises(errors.InvalidArgument, match=f"is {world_size}, expected 1 to 922337"):
+    for world_size in (2**64 + 1, 2**63):
+        with pytest.raises(errors.InvalidArgument, match=f"world_size is {world_size}, expected"):
             store.barrier("b", world_size, timeout=1)
     with pytest.raises(TypeError):
         store.add("n", 1.5)

@@ -401,7 +401,7 @@ class Store(_Owner):
 
     def barrier(self, key: Bytes, world_size: int, timeout: Optional[float] = None) -> None:
         """Returns when world_size clients are in the barrier of this key, which serves once."""
-        world_size = errors.bounded("world_size", world_size, 1, 2**63 - 1, _invalid)
+        world_size = errors.bounded("world_size", world_size, -2**63, 2**63 - 1, _invalid)
         self._call("barrier", timeout, _bytes(key), world_size)
 
     def close(self) -> None:
