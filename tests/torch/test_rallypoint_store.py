@@ -4,6 +4,7 @@ import copy
 import faulthandler
 import gc
 import os
+import pathlib
 import pickle
 import random
 import re
@@ -409,6 +410,9 @@ def on_alarm(seconds, handler):
 def stopped(server, seconds):
     """A server that does nothing for some time."""
     os.kill(server.popen.pid, signal.SIGSTOP)
+    for task in os.listdir(f"/proc/{server.popen.pid}/task"):  # each stops when it next runs
+        stat = pathlib.Path(f"/proc/{server.popen.pid}/task/{task}/stat")
+        eventually(lambda: stat.read_text().rpartition(") ")[2][0] == "T")
     timer = threading.Timer(seconds, os.kill, (server.popen.pid, signal.SIGCONT))
     timer.start()
     try:
