@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,4 +75,16 @@ void log_line(void *ctx, int level, const char *line)
         log->lost++;
     if (written > 0)
         log->torn = written != (ssize_t)len;
+}
+
+void log_say(struct log *log, int level, const char *format, ...)
+{
+    char line[512];
+    va_list args;
+    if (level > log->level)
+        return;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    log_line(log, level, line);
 }
