@@ -77,14 +77,20 @@ void log_line(void *ctx, int level, const char *line)
         log->torn = written != (ssize_t)len;
 }
 
-void log_say(struct log *log, int level, const char *format, ...)
+__attribute__((format(printf, 3, 0))) static void say(struct log *log, int level, const char *text,
+                                                      va_list args)
 {
     char line[512];
+    vsnprintf(line, sizeof line, text, args);
+    log_line(log, level, line);
+}
+
+void log_say(struct log *log, int level, const char *text, ...)
+{
     va_list args;
     if (level > log->level)
         return;
-    va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
+    va_start(args, text);
+    say(log, level, text, args);
     va_end(args);
-    log_line(log, level, line);
 }

@@ -15,7 +15,7 @@ void log_open(struct log *log, int level);
  * can says how many were. */
 void log_line(void *log, int level, const char *line);
 /* The same for a line of rdzvd's own; the library has left out what is above the level already. */
-__attribute__((format(printf, 3, 4))) void log_say(struct log *log, int level, const char *format,
+__attribute__((format(printf, 3, 4))) void log_say(struct log *log, int level, const char *text,
                                                    ...);
 
 #endif
