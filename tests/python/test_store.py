@@ -55,7 +55,7 @@ def test_deadlines(store):
     begin = time.monotonic()
     with pytest.raises(errors.TimedOut, match='get "none"'):
         store.get("none", timeout=0.2)
-    assert 0.2 <= time.monotonic() - begin < 3
+    assert 0.199 <= time.monotonic() - begin < 3  # the library counts whole milliseconds
     for ask in (lambda: store.get("none", timeout=0), lambda: store.queue_pop("q", timeout=0),
                 lambda: store.wait(["none"], timeout=0)):
         with pytest.raises(errors.NoSuchKey):
