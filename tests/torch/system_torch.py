@@ -17,6 +17,9 @@ import torch
 import torch.distributed as dist
 
 DONE = []
+# Debian builds torch without libuv, which a TCPStore of 2.4 and later asks for unless it is told;
+# the agent's store of env:// cannot be told.
+WITHOUT_LIBUV = {"use_libuv": False} if "use_libuv" in dist.TCPStore.__init__.__doc__ else {}
 
 
 def seconds(s):
@@ -28,7 +31,7 @@ def client(port, timeout=10):
         import rallypoint.torch
         return rallypoint.torch.Store("127.0.0.1", port, seconds(timeout))
     return dist.TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False,
-                         timeout=seconds(timeout))
+                         timeout=seconds(timeout), **WITHOUT_LIBUV)
 
 
 def methods():
@@ -151,7 +154,7 @@ def gloo_rank(rank, world):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(PORT), RANK=str(rank),
                       WORLD_SIZE=str(world), GLOO_SOCKET_IFNAME="lo",
                       TORCHELASTIC_USE_AGENT_STORE="True", TORCHELASTIC_RESTART_COUNT="0")
-    if OURS:
+    if OURS or WITHOUT_LIBUV:
         dist.init_process_group("gloo", store=client(PORT), rank=rank, world_size=world,
                                 timeout=seconds(30))
     else:
