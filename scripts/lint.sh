@@ -18,7 +18,7 @@ files() {
 over() {
     local pattern=$1
     shift
-    files | grep -E "$pattern" | xargs -r "$@"
+    files | { grep -E "$pattern" || true; } | xargs -r "$@"
 }
 
 # One file a process; a file that the dev build does not compile has no flags to be read with.
