@@ -8,8 +8,9 @@
  */
 #include "core/core.h"
 
-#include <stdio.h>
-#include <stdlib.h>
+#define FUZZ_LARGEST (1u << 18)
+#include "fuzz.h"
+
 #include <string.h>
 
 /* First byte. TIGHT: other jobs of the server leave little room, so limits follow what is used. */
@@ -28,15 +29,7 @@ enum { EVENT_SHIFT = 2, EVENT_MASK = 7, END = 0x20, FAULT = 0x40, PERSIST = 0x80
 /* Bits 2 to 4 of a control byte; with FAULT they are the number of the allocation that fails. */
 enum { READ_NOTHING = 1, READ_ONE, PERSIST_HALF, EXPIRE, RESET, BYTEWISE, EIGHT_TIMES };
 
-enum { CLIENTS = 4, MAX_BLOCK = 1 << 18, LONG_PART = 0xf0, LONG_UNIT = 256 };
-
-#define REQUIRE(condition)                                                                         \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);                        \
-            abort();                                                                               \
-        }                                                                                          \
-    } while (0)
+enum { CLIENTS = 4, LONG_PART = 0xf0, LONG_UNIT = 256 };
 
 struct client {
     struct rdzv__session session;
@@ -53,29 +46,6 @@ struct play {
     int ended; /* a client did */
     int lost;  /* output was thrown away */
 };
-
-static long live;
-static int fail_in; /* the allocation that fails, counted down; 0 = none */
-
-static void *fuzz_alloc(void *ctx, size_t len, size_t align)
-{
-    (void)ctx;
-    (void)align;
-    REQUIRE(len <= MAX_BLOCK); /* nothing may believe an announced length */
-    if (fail_in > 0 && --fail_in == 0)
-        return NULL;
-    live++;
-    return malloc(len);
-}
-
-static void fuzz_free(void *ctx, void *ptr)
-{
-    (void)ctx;
-    live -= ptr != NULL;
-    free(ptr);
-}
-
-static const rdzv_allocator allocator = {fuzz_alloc, fuzz_free, NULL};
 
 static void on_change(void *ctx, uint64_t record, const struct rdzv__change *change)
 {
@@ -100,7 +70,7 @@ static void start(struct play *play, uint8_t plan)
         .allocator = &allocator,
         .journal = (plan & NO_JOURNAL) != 0 ? NULL : &journal,
         .limits = {256, 1024, 64, 2048},
-        .max = {.store_bytes = (plan & SMALL_STORE) != 0 ? 2048 : MAX_BLOCK,
+        .max = {.store_bytes = (plan & SMALL_STORE) != 0 ? 2048 : FUZZ_LARGEST,
                 .names = UINT64_MAX,
                 .buffer_bytes = 1 << 15},
         .max_unread_bytes = (plan & PATIENT) != 0 ? 1 << 20 : 1 << 13,

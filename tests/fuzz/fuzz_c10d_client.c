@@ -7,8 +7,9 @@
  */
 #include "core/client_c10d.h"
 
-#include <stdio.h>
-#include <stdlib.h>
+#define FUZZ_LARGEST (8u << 16)
+#include "fuzz.h"
+
 #include <string.h>
 
 /* First byte. */
@@ -23,14 +24,6 @@ enum { SEND_NOTHING = 1, SEND_ONE, LOSE, CONNECT };
 
 enum { CALLS = 64, LONG_REPLIES = 1 << 16, DEADLINE_MS = 50, MOST_MS = DEADLINE_MS + 255 };
 
-#define REQUIRE(condition)                                                                         \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);                        \
-            abort();                                                                               \
-        }                                                                                          \
-    } while (0)
-
 struct play {
     struct rdzv__client_core core;
     struct rdzv__call *calls[CALLS];
@@ -40,30 +33,6 @@ struct play {
     int compare;
     int bytewise;
 };
-
-static size_t live;
-static int fail_in; /* allocations until one fails; 0 = never */
-
-static void *fuzz_alloc(void *ctx, size_t len, size_t align)
-{
-    (void)ctx;
-    (void)align;
-    REQUIRE(len <= 8 * LONG_REPLIES);
-    if (fail_in > 0 && --fail_in == 0)
-        return NULL;
-    void *p = malloc(len);
-    live += p != NULL;
-    return p;
-}
-
-static void fuzz_free(void *ctx, void *p)
-{
-    (void)ctx;
-    live -= p != NULL;
-    free(p);
-}
-
-static const rdzv_allocator allocator = {fuzz_alloc, fuzz_free, NULL};
 
 static int free_slot(const struct play *play)
 {
