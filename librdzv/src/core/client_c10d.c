@@ -301,12 +301,12 @@ void rdzv__client_core_submit(struct rdzv__client_core *core, struct rdzv__call 
                               uint64_t now_ms)
 {
     core->now_ms = now_ms;
-    set_deadline(core, call, call->deadline_ms);
     if (core->state == RDZV__CLIENT_FAILED) {
         move(call, &core->done, RDZV__CALL_DONE);
         call->result = core->failure;
         return;
     }
+    set_deadline(core, call, call->deadline_ms);
     int only_keys = call->op == RDZV__OP_WAIT;
     int keys_first =
         core->wait_first && (call->op == RDZV__OP_GET || call->op == RDZV__OP_MULTI_GET);
@@ -533,6 +533,7 @@ void rdzv__client_core_fail(struct rdzv__client_core *core, int code, int sys_er
     fail_all(core, &core->sending);
     fail_all(core, &core->ready);
     fail_all(core, &core->waiting);
+    core->earliest_ms = UINT64_MAX;
 }
 
 uint32_t rdzv__client_backoff_ms(uint32_t attempt, uint32_t random)

@@ -79,7 +79,7 @@ static void set_phase(struct rdzv_client *c, int phase, uint64_t end_ms)
 
 static uint64_t at_most(const struct rdzv_client *c, int32_t ms)
 {
-    uint64_t end = rdzv__client_now() + (uint64_t)ms;
+    uint64_t end = rdzv__client_in(ms);
     return end < c->connect_end_ms ? end : c->connect_end_ms;
 }
 
@@ -240,7 +240,7 @@ static void begin_round(struct rdzv_client *c)
 
 void rdzv__client_connect(struct rdzv_client *c)
 {
-    c->connect_end_ms = rdzv__client_now() + (uint64_t)c->options.connect_timeout_ms;
+    c->connect_end_ms = rdzv__client_in(c->options.connect_timeout_ms);
     begin_round(c);
 }
 
@@ -305,7 +305,8 @@ void rdzv__client_phase_over(struct rdzv_client *c, uint64_t now_ms)
             c->core.config.legacy ? "" : " (a store of PyTorch 2.0 or older needs dialect A)");
         rdzv__client_down(c);
     } else if (now_ms >= c->connect_end_ms) {
-        if (c->phase == RDZV__PHASE_CONNECT || c->phase == RDZV__PHASE_LOOKUP)
+        /* A try that is cut short says less than one that failed. */
+        if (c->tries == 0 && c->phase != RDZV__PHASE_PAUSE)
             snprintf(c->trouble, sizeof c->trouble, "%s",
                      c->phase == RDZV__PHASE_CONNECT ? "no answer to connecting"
                                                      : "no answer to looking the name up");

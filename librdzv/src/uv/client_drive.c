@@ -213,28 +213,27 @@ static int turn(struct rdzv_client *c, int timeout_ms)
     return 0;
 }
 
-static int poll_ms(const struct rdzv_client *c, uint64_t now, uint64_t end)
+/* For poll: at most until `end`. */
+static int poll_ms(uint64_t now, uint64_t end)
 {
-    uint64_t next = rdzv__client_next_ms(c);
-    if (end < next)
-        next = end;
-    if (next == UINT64_MAX)
+    if (end == UINT64_MAX)
         return -1;
-    if (next <= now)
+    if (end <= now)
         return 0;
-    return next - now < 3600000 ? (int)(next - now) : 3600000;
+    return end - now < 3600000 ? (int)(end - now) : 3600000;
 }
 
 static int wait_driven(struct rdzv_client *c, int timeout_ms)
 {
     uint64_t now = rdzv__client_now();
-    uint64_t end = timeout_ms < 0 ? UINT64_MAX : now + (uint64_t)timeout_ms;
+    uint64_t end = timeout_ms < 0 ? UINT64_MAX : rdzv__client_in(timeout_ms);
     rdzv__client_settle(c);
     for (;;) {
         int count = rdzv__client_hand_over(c);
         if (count > 0)
             return count;
-        if (turn(c, poll_ms(c, now, end)) < 0)
+        uint64_t next = rdzv__client_next_ms(c);
+        if (turn(c, poll_ms(now, next < end ? next : end)) < 0)
             return 0;
         count = rdzv__client_hand_over(c);
         now = rdzv__client_now();
@@ -246,11 +245,10 @@ static int wait_driven(struct rdzv_client *c, int timeout_ms)
 static int wait_thread(struct rdzv_client *c, int timeout_ms)
 {
     uint64_t now = rdzv__client_now();
-    uint64_t end = timeout_ms < 0 ? UINT64_MAX : now + (uint64_t)timeout_ms;
+    uint64_t end = timeout_ms < 0 ? UINT64_MAX : rdzv__client_in(timeout_ms);
     for (;;) {
         struct pollfd p = {.fd = c->mailbox.fd, .events = POLLIN};
-        int left = end == UINT64_MAX ? -1 : (int)(end > now ? end - now : 0);
-        if (poll(&p, 1, left) < 0)
+        if (poll(&p, 1, poll_ms(now, end)) < 0)
             return errno == EINTR ? 0 : RDZV_EIO;
         c->in_callback++;
         int count = rdzv__mailbox_deliver(&c->mailbox);

@@ -21,6 +21,11 @@ uint64_t rdzv__client_now(void)
     return uv_hrtime() / 1000000;
 }
 
+uint64_t rdzv__client_in(int64_t ms)
+{
+    return rdzv__client_now() + (uint64_t)ms + (ms > 0);
+}
+
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
     struct rdzv__client_socket *s = poll->data;

@@ -37,6 +37,8 @@ static void on_reply(void *ctx, const rdzv_reply *reply, const rdzv_error *resul
 {
     struct outcome *o = ctx;
     ck_assert((reply != NULL) == (result->code == RDZV_OK));
+    if (drive == RDZV_DRIVE_LOOP)
+        uv_stop(&loop); /* uv_run may have done its timers, and would go on to wait */
     o->calls++;
     o->code = result->code;
     snprintf(o->text, sizeof o->text, "%s", result->code != RDZV_OK ? result->text : "");

@@ -405,6 +405,9 @@ START_TEST(silence)
     ck_assert_ptr_nonnull(strstr(num->result.text, "silent for 30000 ms"));
     duo_ends(&d, num, RDZV_ECONN);
     duo_ends(&d, parked, RDZV_ECONN);
+    duo_ends(&d, duo_key(&d, RDZV__OP_GET, "no", 1000), RDZV_ECONN);
+    ck_assert_uint_eq(rdzv__client_core_next_ms(&d.client),
+                      UINT64_MAX); /* of calls that are over */
     wire_free(&w);
     duo_close(&d);
 }
