@@ -14,6 +14,7 @@ import pytest
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TOP = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(TOP / "tests" / "support"))
 
 if os.environ.get("RALLYPOINT_LIB_DIR"):
     sys.path.insert(0, str(TOP / "bindings" / "python" / "src"))

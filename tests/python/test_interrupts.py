@@ -15,10 +15,10 @@ import random
 import select
 import signal
 import sys
-import time
 
 import pytest
 
+from alarms import alarms, interrupted_at_any_moment
 from rallypoint import _ffi, _handle, ckpt, errors
 
 np = pytest.importorskip("numpy", reason="numpy is not installed")
@@ -176,8 +176,7 @@ def test_an_interrupt_inside_a_callback(root, monkeypatch, name):
             left[0] = 0
             signal.raise_signal(signal.SIGALRM)
 
-    before = signal.signal(signal.SIGALRM, handler)
-    try:
+    with alarms(handler):
         if name == "_on_log":
             monkeypatch.setattr(_handle._log, "log", strike)
         else:
@@ -187,8 +186,6 @@ def test_an_interrupt_inside_a_callback(root, monkeypatch, name):
         with pytest.raises(Interrupt):
             saver.save(1, {"x": np.arange(9)}, wait=True)
             saver.close()
-    finally:
-        signal.signal(signal.SIGALRM, before)
     monkeypatch.undo()
     saver.close()
     with ckpt.Checkpointer(root) as other:
@@ -253,11 +250,8 @@ def test_a_signal_handler_cannot_save_in_a_save(root, monkeypatch):
         return real(*arguments)
 
     monkeypatch.setattr(_handle.Handle, "put", put)
-    before = signal.signal(signal.SIGALRM, handler)
-    try:
+    with alarms(handler):
         saver.save(1, {"x": np.arange(3)}, wait=True)
-    finally:
-        signal.signal(signal.SIGALRM, before)
     assert len(texts) == 4 and saver.load().step == 1
     saver.close()
 
@@ -265,32 +259,15 @@ def test_a_signal_handler_cannot_save_in_a_save(root, monkeypatch):
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_interrupts_at_any_moment(root):
     """The moments that the other tests do not name; a hang or a crash is the failure."""
-    rng = random.Random(1)
+    rng, saver, state = random.Random(1), None, {"a": np.arange(1000), "b": [1, 2, 3]}
 
-    def handler(*_):
-        raise KeyboardInterrupt
+    def work():
+        nonlocal saver
+        if saver is None or saver._handle.closed:
+            saver = ckpt.Checkpointer(root, staging_bytes=8 << 20)
+        with contextlib.suppress(errors.Canceled):
+            saver.save(1, state, wait=rng.random() < 0.5)
+            assert saver.load().state["a"].sum() == 499500
 
-    before = signal.signal(signal.SIGALRM, handler)
-    saver, interrupted, whole = None, 0, 0
-    end = time.monotonic() + 4
-    state = {"a": np.arange(1000), "b": [1, 2, 3]}
-    try:
-        while time.monotonic() < end:
-            try:
-                try:
-                    if saver is None or saver._handle.closed:
-                        saver = ckpt.Checkpointer(root, staging_bytes=8 << 20)
-                    signal.setitimer(signal.ITIMER_REAL, rng.random() * 0.012 + 1e-6)
-                    saver.save(1, state, wait=rng.random() < 0.5)
-                    assert saver.load().state["a"].sum() == 499500
-                    whole += 1
-                finally:
-                    signal.setitimer(signal.ITIMER_REAL, 0)
-            except KeyboardInterrupt:
-                interrupted += 1
-            except errors.Canceled:
-                pass
-    finally:
-        signal.signal(signal.SIGALRM, before)
-    assert interrupted > 20
+    assert interrupted_at_any_moment(work, longest=0.012) > 20
     usable_or_closed(root, saver)

@@ -17,6 +17,8 @@ import servers as under_test
 # takes 5 s each time unless told otherwise.
 os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
 
+sys.path.insert(0, str(under_test.SOURCE / "tests" / "support"))
+
 # As in tests/python: the installed package, or the source tree with libraries from a build.
 if os.environ.get("RALLYPOINT_LIB_DIR"):
     sys.path.insert(0, str(under_test.SOURCE / "bindings" / "python" / "src"))

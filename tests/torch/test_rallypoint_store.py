@@ -1,7 +1,6 @@
 """rallypoint.torch.Store: under process groups and threads, interrupted, lost, and at its end."""
 import contextlib
 import copy
-import faulthandler
 import gc
 import os
 import pathlib
@@ -19,6 +18,7 @@ from datetime import timedelta
 import pytest
 
 import servers
+from alarms import alarms, interrupted_at_any_moment, on_alarm
 from servers import eventually
 
 dist = pytest.importorskip("torch.distributed", reason="torch is not installed for this Python")
@@ -362,48 +362,19 @@ def test_interrupts_at_any_moment(local, store, monkeypatch):
     prefix = dist.PrefixStore("p", store)
     for number in range(50):
         prefix.set(f"k{number}", f"v{number}")
-    faulthandler.dump_traceback_later(60, exit=True)
 
-    def handler(*_):
-        raise KeyboardInterrupt
+    def work():
+        number = rng.randrange(50)
+        assert prefix.get(f"k{number}") == f"v{number}".encode()
+        store.add("n", 1)
+        store.set("k", "v")
 
-    before = signal.signal(signal.SIGALRM, handler)
-    end, interrupted = time.monotonic() + 4, 0
-    try:
-        while time.monotonic() < end:
-            try:
-                try:
-                    # and again, should the first strike in a finalizer, which cannot raise it
-                    signal.setitimer(signal.ITIMER_REAL, rng.uniform(20e-6, 400e-6), 0.05)
-                    while True:
-                        number = rng.randrange(50)
-                        assert prefix.get(f"k{number}") == f"v{number}".encode()
-                        store.add("n", 1)
-                        store.set("k", "v")
-                finally:
-                    signal.setitimer(signal.ITIMER_REAL, 0)
-            except KeyboardInterrupt:
-                interrupted += 1
-            assert prefix.get("k7") == b"v7"
-    finally:
-        signal.signal(signal.SIGALRM, before)
-        faulthandler.cancel_dump_traceback_later()
-    assert interrupted > 100
+    def after():
+        assert prefix.get("k7") == b"v7"
+
+    assert interrupted_at_any_moment(work, after, longest=400e-6) > 100
     gc.collect()
     eventually(lambda: local.stats().connections <= 2)
-
-
-@contextlib.contextmanager
-def on_alarm(seconds, handler):
-    before = signal.signal(signal.SIGALRM, lambda *_: handler())
-    faulthandler.dump_traceback_later(60, exit=True)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-        faulthandler.cancel_dump_traceback_later()
 
 
 @contextlib.contextmanager
@@ -462,10 +433,11 @@ def test_signal_handlers_use_the_store_at_any_moment(local, store):
 
     def handler():
         handled.append(store.add("handled", 1))
-        signal.setitimer(signal.ITIMER_REAL, rng.uniform(50e-6, 2e-3))
+        arm(rng.uniform(50e-6, 2e-3))
 
     end, number = time.monotonic() + 3, 0
-    with on_alarm(1e-3, handler):
+    with alarms(handler) as arm:
+        arm(1e-3)
         while time.monotonic() < end:
             number += 1
             store.set("k", str(number))
