@@ -24,6 +24,11 @@ steady_addresses() {
     fi
 }
 
+# no_results NAME: a suite ended without a list of its tests, which the sum would not notice.
+no_results() {
+    [ -s "$results/$1.xml" ] || echo "the suite ended before its last test" >"$results/$1.failed"
+}
+
 # ctest_run NAME PRESET ARGUMENTS...
 ctest_run() {
     local name=$1 preset=$2
@@ -45,7 +50,10 @@ c_suite() {
     local preset=$1
     shift
     built "$preset" || return 0
-    step "$preset: ctest" ctest_run "$preset" "$preset" "$@" || failed=1
+    step "$preset: ctest" ctest_run "$preset" "$preset" "$@" || {
+        failed=1
+        no_results "$preset"
+    }
 }
 
 # python_suite DIRECTORY ARGUMENTS...
@@ -53,7 +61,10 @@ python_suite() {
     local name=$1
     shift
     step "tests/$name: pytest" "$python" -m pytest -q -rs "tests/$name" \
-        --junitxml="$results/$name.xml" "$@" || failed=1
+        --junitxml="$results/$name.xml" "$@" || {
+        failed=1
+        no_results "$name"
+    }
 }
 
 fuzz_run() {

@@ -126,6 +126,19 @@ def reason_of(case, skipped):
     return (about or lines)[-1]
 
 
+def cause_of(case):
+    """What failed: Check's lines about it, pytest's message, or the last lines of the output."""
+    failure = case.find("failure")
+    if failure is None:
+        failure = case.find("error")
+    output = (case.findtext("system-out") or "").splitlines()
+    telling = re.compile(r":[FE]:|ERROR: \w+Sanitizer|WARNING: Thread|runtime error:")
+    lines = [line for line in output if telling.search(line)]
+    if not lines:
+        lines = failure.get("message", "").splitlines() if failure.text else output[-3:]
+    return "".join(f"\n    {line.strip()[:400]}" for line in lines[:3])
+
+
 def read(path):
     """Yields (test, outcome, reason) of each test in one JUnit file. A Check executable is one test
     to ctest: a part of it that cannot run here prints "skip: REASON", which counts as one more.
@@ -133,7 +146,7 @@ def read(path):
     for case in ElementTree.parse(path).iter("testcase"):
         name = case.get("name", "?")
         if case.find("failure") is not None or case.find("error") is not None:
-            yield name, "failed", ""
+            yield name, "failed", cause_of(case)
         elif case.find("skipped") is not None:
             yield name, "skipped", reason_of(case, case.find("skipped"))
         else:
@@ -151,7 +164,7 @@ def main(folder):
             if outcome == "skipped":
                 skips.append((path.stem, test, reason))
             elif outcome == "failed":
-                print(f"failed: {path.stem}: {test}")
+                print(f"failed: {path.stem}: {test}{reason}")
     for path in sorted(folder.glob("*.failed")):
         count["failed"] += 1
         print(f"failed: {path.stem}: {path.read_text().strip()}")
