@@ -50,6 +50,7 @@ class Run:
         self.processes, self.rdzvd, self.name, self.nnodes = processes, rdzvd, name, nnodes
         self.root = os.path.join(out, name, "ckpt")
         self.metrics = os.path.join(out, name, "metrics.jsonl")
+        self.logs = os.path.join(out, name, "torchrun")  # a killed agent leaves its folder there
         os.makedirs(os.path.dirname(self.metrics), exist_ok=True)
         open(self.metrics, "w").close()
         self.script = [SCRIPT, "--root", self.root, "--metrics", self.metrics,
@@ -66,7 +67,7 @@ class Run:
             [sys.executable, "-m", "torch.distributed.run", f"--nnodes={self.nnodes}",
              "--nproc-per-node=1", "--rdzv-backend=c10d", f"--rdzv-endpoint={self.rdzvd}",
              f"--rdzv-id={self.name}", f"--rdzv-conf={RDZV_CONF}", "--max-restarts=10",
-             f"--local-addr={ADDRESS[node]}", *self.script],
+             f"--local-addr={ADDRESS[node]}", f"--log-dir={self.logs}", *self.script],
             **ENVIRONMENT)
 
     def read(self):

@@ -32,9 +32,10 @@ class Agent:
         conf = "is_host=false,last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=4"
         argv = [python, "-m", "torch.distributed.run", "--nnodes=1:2", "--nproc_per_node=1",
                 "--rdzv_backend=c10d", f"--rdzv_endpoint=127.0.0.1:{port}", "--rdzv_id=scaling",
-                f"--rdzv_conf={conf}", "--max_restarts=5", "--monitor_interval=0.2"]
+                f"--rdzv_conf={conf}", "--max_restarts=5", "--monitor_interval=0.2",
+                f"--log_dir={folder / f'workers-{name}'}"]  # else in /tmp, and it stays there
         if version < (2, 0):  # its default log options fail on Python 3.11
-            argv += ["-r", "1", "-t", "1", "--log_dir", str(folder / f"workers-{name}")]
+            argv += ["-r", "1", "-t", "1"]
         else:
             argv += [f"--local_addr=127.0.0.{2 if name == 'A' else 3}"]
         argv += [str(HERE / "elastic_worker.py"), str(folder / "steps"), str(folder / "stop")]
