@@ -24,7 +24,9 @@ static const char usage[] =
     "  list    count    cas KEY EXPECTED DESIRED    append KEY VALUE    mget KEY...\n"
     "  mset KEY VALUE...    push KEY VALUE    pop KEY    len KEY    barrier KEY WORLD_SIZE\n";
 
-enum { MAX_KEYS = 64, MAX_SECONDS = 1000000 };
+#define MAX_SECONDS 1e6
+
+enum { MAX_KEYS = 64 };
 
 struct outcome {
     int done;

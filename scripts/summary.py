@@ -100,7 +100,7 @@ EXCUSES = [
     (r"O_DIRECT", no_direct_io),
     (r"\broot\b|privilege", no_root),
     (r"its own name", no_own_name),
-    (r"torch 1\.", no_torch_1),
+    (r"torch 1\b", no_torch_1),
     (r"python3-torch|/usr/bin/python3", no_system_torch),
     (r"torch", no_new_torch),
     (r"ipv6|::1", no_ipv6),

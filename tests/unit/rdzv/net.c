@@ -62,11 +62,18 @@ void net_send(int fd, struct wire *w)
     w->len = 0;
 }
 
+/* With a limit a recv is not begun again by itself: an io_uring that libuv had and closed ends it
+ * without any signal. */
+static ssize_t receive(int fd, void *bytes, size_t len)
+{
+    return TEMP_FAILURE_RETRY(recv(fd, bytes, len, 0));
+}
+
 void net_read(int fd, struct wire *got, size_t len)
 {
     char part[4096];
     while (len > 0) {
-        ssize_t n = recv(fd, part, len < sizeof part ? len : sizeof part, 0);
+        ssize_t n = receive(fd, part, len < sizeof part ? len : sizeof part);
         ck_assert_msg(n > 0, "recv: %s, %zu bytes missing", n == 0 ? "end" : strerror(errno), len);
         wire_bytes(got, part, (size_t)n);
         len -= (size_t)n;
@@ -77,7 +84,7 @@ int net_read_all(int fd, struct wire *got)
 {
     char part[4096];
     for (;;) {
-        ssize_t n = recv(fd, part, sizeof part, 0);
+        ssize_t n = receive(fd, part, sizeof part);
         if (n == 0)
             return 0;
         if (n < 0) {
