@@ -1,6 +1,6 @@
 /* container.h: from a member back to the struct that it is in. */
-#ifndef RALLYPOINT_CONTAINER_H
-#define RALLYPOINT_CONTAINER_H
+#ifndef COMMON_CONTAINER_H
+#define COMMON_CONTAINER_H
 
 #include <stddef.h>
 

@@ -5,15 +5,12 @@
 #ifndef COMMON_QUEUE_H
 #define COMMON_QUEUE_H
 
-#include <stddef.h>
+#include "container.h" /* for whoever walks a list */
 
 struct queue {
     struct queue *next;
     struct queue *prev;
 };
-
-/* The struct of `type` whose member `member` is the link at `ptr`. */
-#define QUEUE_ENTRY(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
 
 static inline void queue_init(struct queue *q)
 {

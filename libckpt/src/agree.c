@@ -9,6 +9,7 @@
 #include "handle.h"
 
 #include "bytes.h"
+#include "container.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -121,9 +122,9 @@ static void exchanged(void *ctx, const ckpt_blob *blobs, const ckpt_error *resul
     ckpt__free(&c->env, all);
 }
 
-static void alone(struct ckpt__letter *letter)
+static void alone(struct letter *letter)
 {
-    struct ckpt__agreement *a = (struct ckpt__agreement *)letter;
+    struct ckpt__agreement *a = CONTAINER_OF(letter, struct ckpt__agreement, letter);
     answer(a, &a->mine, &(ckpt_error){.code = CKPT_OK});
 }
 
@@ -132,7 +133,7 @@ void ckpt__agree(ckpt *c, const struct ckpt__verdict *mine, ckpt__agreed_fn done
     struct ckpt__agreement *a = &c->agreement;
     *a = (struct ckpt__agreement){.letter.deliver = alone, .mine = *mine, .done = done, .ctx = ctx};
     if (!c->has_group) {
-        ckpt__mailbox_post(&c->in, &a->letter);
+        mailbox_post(&c->in, &a->letter);
         return;
     }
     uint8_t blob[VERDICT_BYTES];

@@ -41,7 +41,7 @@ int ckpt__check_idle(const ckpt *c, ckpt_error *err)
 
 void ckpt__again(ckpt *c)
 {
-    ckpt__mailbox_wake(&c->in);
+    mailbox_wake(&c->in);
 }
 
 /* ------------------------------------------------------------------------------------------ */
@@ -50,7 +50,7 @@ void ckpt__again(ckpt *c)
 static void turn(ckpt *c)
 {
     uint64_t ticks;
-    ckpt__mailbox_deliver(&c->in);
+    mailbox_deliver(&c->in);
     if (c->tick_fd >= 0 && read(c->tick_fd, &ticks, sizeof ticks) < 0)
         ticks = 0; /* it only wakes */
     if (c->has_group)
@@ -91,7 +91,7 @@ void ckpt__task_over(ckpt *c)
     start_task(c, next);
 }
 
-static void stop(struct ckpt__letter *letter)
+static void stop(struct letter *letter)
 {
     ckpt *c = CONTAINER_OF(letter, ckpt, stop);
     c->stopping = true;
@@ -115,7 +115,7 @@ void ckpt__run(ckpt *c)
 int ckpt_fd(const ckpt *c)
 {
     int rc = ckpt__check(c, NULL);
-    return rc != CKPT_OK ? rc : c->own_thread ? c->out.fd : c->epoll_fd;
+    return rc != CKPT_OK ? rc : c->own_thread ? c->out.mailbox.fd : c->epoll_fd;
 }
 
 const char *ckpt_engine_name(const ckpt *c)
@@ -126,7 +126,7 @@ const char *ckpt_engine_name(const ckpt *c)
 static int deliver(ckpt *c)
 {
     c->in_callback = true;
-    int n = ckpt__mailbox_deliver(&c->out);
+    int n = mailbox_deliver(&c->out.mailbox);
     c->in_callback = false;
     return n;
 }
@@ -164,7 +164,7 @@ void ckpt_close(ckpt *c)
         return;
     c->closing = true;
     c->stop.deliver = stop;
-    ckpt__mailbox_post(&c->in, &c->stop);
+    mailbox_post(&c->in, &c->stop);
     if (c->own_thread)
         pthread_join(c->thread, NULL);
     else
@@ -173,6 +173,6 @@ void ckpt_close(ckpt *c)
     ckpt__save_free(c->begun);
     while (c->loads != NULL)
         ckpt__load_free(c->loads);
-    ckpt__mailbox_deliver(&c->out);
+    mailbox_deliver(&c->out.mailbox);
     ckpt__release(c);
 }

@@ -10,9 +10,9 @@
 
 #include "disk/engine.h"
 #include "disk/io.h"
-#include "mailbox.h"
-#include "format/manifest.h"
 #include "disk/pool.h"
+#include "format/manifest.h"
+#include "outbox.h"
 #include "root/root.h"
 
 #include <pthread.h>
@@ -49,7 +49,7 @@ typedef void (*ckpt__agreed_fn)(void *ctx, const struct ckpt__verdict *all,
                                 const ckpt_error *result);
 
 struct ckpt__agreement {
-    struct ckpt__letter letter;
+    struct letter letter;
     struct ckpt__verdict mine;
     ckpt__agreed_fn done;
     void *ctx;
@@ -64,10 +64,9 @@ struct ckpt {
     int32_t timeout_ms;
     bool own_thread;
     pid_t pid; /* of the process that opened it */
-    ckpt_log_fn log;
-    void *log_ctx;
 
-    struct ckpt__mailbox in, out;
+    struct mailbox in;
+    struct outbox out;
     struct ckpt__disk disk;
     struct ckpt__pool pool;
     ckpt_group group; /* rank 0 of 1 when alone */
@@ -85,7 +84,7 @@ struct ckpt {
 
     /* Working side. */
     bool stopping;
-    struct ckpt__letter stop;
+    struct letter stop;
     struct ckpt__task *task; /* NULL = idle */
     struct ckpt__task *waiting;
     struct ckpt__agreement agreement;

@@ -4,10 +4,11 @@
  */
 #include "handle.h"
 
+#include "thread.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -38,11 +39,12 @@ void ckpt_options_init(ckpt_options *opt, size_t size)
     memcpy(opt, &defaults, size < sizeof defaults ? size : sizeof defaults);
 }
 
+_Static_assert(CKPT_LOG_WARN == (int)OUTBOX_WARN && CKPT_LOG_INFO == (int)OUTBOX_INFO, "levels");
+
 static void log_to_caller(void *ctx, int level, const char *line)
 {
     ckpt *c = ctx;
-    if (c->log != NULL)
-        ckpt__mailbox_post_line(&c->out, &c->env, c->log, c->log_ctx, level, line);
+    outbox_log(&c->out, level, line);
 }
 
 static int check_options(const ckpt_options *opt, ckpt_error *err)
@@ -123,7 +125,7 @@ static int open_descriptors(ckpt *c, ckpt_error *err)
     if (rc == CKPT_OK)
         rc = watch(c, c->disk.engine->cls->fd(c->disk.engine), err);
     if (rc == CKPT_OK && !c->own_thread)
-        rc = watch(c, c->out.fd, err);
+        rc = watch(c, c->out.mailbox.fd, err);
     int group_fd = c->has_group ? c->group.fd(c->group.ctx) : -1;
     if (rc == CKPT_OK && group_fd >= 0)
         rc = watch(c, group_fd, err);
@@ -143,11 +145,7 @@ static void *thread_main(void *arg)
 
 static int start_thread(ckpt *c, ckpt_error *err)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int e = pthread_create(&c->thread, NULL, thread_main, c);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int e = thread_start(&c->thread, thread_main, c);
     if (e != 0)
         return ckpt__fail_sys(err, e, "start the thread of %s", c->root);
     pthread_setname_np(c->thread, "ckpt");
@@ -165,9 +163,9 @@ void ckpt__release(ckpt *c)
         close(c->tick_fd);
     if (c->has_group && c->group.close != NULL)
         c->group.close(c->group.ctx);
-    ckpt__mailbox_deliver(&c->out);
-    ckpt__mailbox_free(&c->out);
-    ckpt__mailbox_free(&c->in);
+    mailbox_deliver(&c->out.mailbox);
+    outbox_free(&c->out);
+    mailbox_free(&c->in);
     ckpt__pool_free(&c->pool);
     ckpt__free(&env, c->root);
     ckpt__free(&env, c->run_id);
@@ -219,6 +217,20 @@ static int open_parts(ckpt *c, const ckpt_options *opt, ckpt__engine_maker make,
     return rc;
 }
 
+static int open_mailboxes(ckpt *c, const ckpt_options *opt, ckpt_error *err)
+{
+    const ckpt_allocator *a = &c->env.allocator;
+    struct outbox_hooks hooks = {a->alloc, a->free, a->ctx, opt->log, opt->log_ctx};
+    int e = mailbox_init(&c->in);
+    if (e == 0) {
+        e = outbox_init(&c->out, &hooks);
+        if (e == 0)
+            return CKPT_OK;
+        mailbox_free(&c->in);
+    }
+    return ckpt__fail_sys(err, e, "eventfd for the handle's mailbox");
+}
+
 /* The table of a process that is alone. */
 static const ckpt_group nobody = {.size = sizeof nobody, .rank = 0, .world_size = 1};
 
@@ -238,8 +250,6 @@ static int open_handle(ckpt **ret, const ckpt_options *opt, ckpt__engine_maker m
     c->env = env;
     c->env.log = log_to_caller;
     c->env.log_ctx = c;
-    c->log = opt->log;
-    c->log_ctx = opt->log_ctx;
     c->disk.env = &c->env;
     c->generation = opt->generation;
     c->block_bytes = opt->block_bytes;
@@ -249,12 +259,9 @@ static int open_handle(ckpt **ret, const ckpt_options *opt, ckpt__engine_maker m
     c->group = nobody;
     c->epoll_fd = -1;
     c->tick_fd = -1;
-    rc = ckpt__mailbox_init(&c->in, err);
+    rc = open_mailboxes(c, opt, err);
     if (rc != CKPT_OK)
         goto free_handle;
-    rc = ckpt__mailbox_init(&c->out, err);
-    if (rc != CKPT_OK)
-        goto free_in;
     if (opt->group != NULL) {
         c->group = *opt->group;
         c->has_group = true;
@@ -267,8 +274,6 @@ static int open_handle(ckpt **ret, const ckpt_options *opt, ckpt__engine_maker m
     *ret = c;
     return CKPT_OK;
 
-free_in:
-    ckpt__mailbox_free(&c->in);
 free_handle:
     ckpt__free(&env, c);
 close_group:

@@ -137,7 +137,7 @@ static void settle(struct play *play, size_t max)
         if (play->clients[i].blocked)
             settle_one(play, &play->clients[i], max);
     while ((s = rdzv__core_next_ready(&play->core)) != NULL)
-        settle_one(play, QUEUE_ENTRY(s, struct client, session), max);
+        settle_one(play, CONTAINER_OF(s, struct client, session), max);
     for (int i = 0; i < CLIENTS; i++) {
         struct rdzv__field span;
         struct client *c = &play->clients[i];

@@ -111,7 +111,7 @@ static void collect(struct play *play)
 {
     struct rdzv__client_core *core = &play->core;
     while (!queue_empty(&core->done)) {
-        struct rdzv__call *call = QUEUE_ENTRY(core->done.next, struct rdzv__call, link);
+        struct rdzv__call *call = CONTAINER_OF(core->done.next, struct rdzv__call, link);
         int slot = 0;
         while (slot < CALLS && play->calls[slot] != call)
             slot++;

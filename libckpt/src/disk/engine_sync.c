@@ -8,9 +8,9 @@
  */
 #include "disk/engine.h"
 #include "env.h"
+#include "thread.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <unistd.h>
 
@@ -59,17 +59,6 @@ static void *work(void *arg)
     return NULL;
 }
 
-/* The thread takes no signal: those are the application's. */
-static int start_worker(struct sync_engine *s)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&s->worker, NULL, work, s);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return rc;
-}
-
 static int sync_open(struct ckpt__engine **ret, const struct ckpt__engine_config *config,
                      ckpt_error *err)
 {
@@ -86,7 +75,7 @@ static int sync_open(struct ckpt__engine **ret, const struct ckpt__engine_config
     }
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->wake, NULL);
-    rc = start_worker(s);
+    rc = thread_start(&s->worker, work, s);
     if (rc != 0) {
         rc = ckpt__fail_sys(err, rc, "starting the thread of the sync engine");
         goto close_event;

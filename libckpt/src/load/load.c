@@ -66,13 +66,13 @@ void ckpt__load_free(struct ckpt_load *l)
     ckpt__free(env, l);
 }
 
-static void deliver_start(struct ckpt__letter *letter)
+static void deliver_start(struct letter *letter)
 {
     struct ckpt_load *l = CONTAINER_OF(letter, struct ckpt_load, start_letter);
     ckpt__task_begin(l->c, &l->task);
 }
 
-static void deliver_opened(struct ckpt__letter *letter)
+static void deliver_opened(struct letter *letter)
 {
     struct ckpt_load *l = CONTAINER_OF(letter, struct ckpt_load, done_letter);
     ckpt *c = l->c;
@@ -88,7 +88,7 @@ static void deliver_opened(struct ckpt__letter *letter)
     }
 }
 
-static void deliver_loaded(struct ckpt__letter *letter)
+static void deliver_loaded(struct letter *letter)
 {
     struct ckpt_load *l = CONTAINER_OF(letter, struct ckpt_load, done_letter);
     l->c->busy = false;
@@ -138,7 +138,7 @@ int ckpt_load_open(ckpt *c, const ckpt_load_options *opt, ckpt_opened_fn done, v
     }
     l->opt.file = l->file;
     c->busy = true;
-    ckpt__mailbox_post(&c->in, &l->start_letter);
+    mailbox_post(&c->in, &l->start_letter);
     return CKPT_OK;
 }
 
@@ -275,7 +275,7 @@ int ckpt_load_start(ckpt_load *l, ckpt_loaded_fn done, void *ctx, ckpt_error *er
     l->done_letter.deliver = deliver_loaded;
     l->reading = true;
     l->c->busy = true;
-    ckpt__mailbox_post(&l->c->in, &l->start_letter);
+    mailbox_post(&l->c->in, &l->start_letter);
     return CKPT_OK;
 }
 
@@ -290,7 +290,7 @@ int ckpt_load_close(ckpt_load *l)
     return CKPT_OK;
 }
 
-static void deliver_aborted(struct ckpt__letter *letter)
+static void deliver_aborted(struct letter *letter)
 {
     ckpt__load_free(CONTAINER_OF(letter, struct ckpt_load, done_letter));
 }
@@ -309,5 +309,5 @@ void ckpt_load_abort(ckpt_load *l, int32_t code, const char *reason)
                "gave up loading %s: %s", l->info.path, reason != NULL ? reason : "no reason given");
     l->task = (struct ckpt__task){.start = ckpt__load_run_read, .cancel = ckpt__load_cancel};
     l->done_letter.deliver = deliver_aborted;
-    ckpt__mailbox_post(&l->c->in, &l->start_letter);
+    mailbox_post(&l->c->in, &l->start_letter);
 }

@@ -44,7 +44,7 @@ struct ckpt_load {
     ckpt_opened_fn opened;
     ckpt_loaded_fn loaded;
     void *ctx;
-    struct ckpt__letter start_letter, done_letter;
+    struct letter start_letter, done_letter;
     bool reading; /* a start is running: caller's side */
 
     /* Known once open; then fixed. */

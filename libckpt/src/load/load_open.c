@@ -78,7 +78,7 @@ void ckpt__load_cancel(struct ckpt__task *t)
 void ckpt__load_finish(struct ckpt_load *l)
 {
     ckpt *c = l->c;
-    ckpt__mailbox_post(&c->out, &l->done_letter);
+    mailbox_post(&c->out.mailbox, &l->done_letter);
     ckpt__task_over(c);
 }
 

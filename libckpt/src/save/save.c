@@ -31,20 +31,20 @@ void ckpt__save_free(struct ckpt_save *s)
     ckpt__free(env, s);
 }
 
-static void deliver_start(struct ckpt__letter *letter)
+static void deliver_start(struct letter *letter)
 {
     struct ckpt_save *s = CONTAINER_OF(letter, struct ckpt_save, start_letter);
     ckpt__task_begin(s->c, &s->task);
 }
 
-static void deliver_staged(struct ckpt__letter *letter)
+static void deliver_staged(struct letter *letter)
 {
     struct ckpt_save *s = CONTAINER_OF(letter, struct ckpt_save, staged_letter);
     if (s->staged != NULL)
         s->staged(s->ctx);
 }
 
-static void deliver_done(struct ckpt__letter *letter)
+static void deliver_done(struct letter *letter)
 {
     struct ckpt_save *s = CONTAINER_OF(letter, struct ckpt_save, done_letter);
     ckpt_saved saved = {
@@ -140,7 +140,7 @@ int ckpt_save_commit(ckpt_save *s, ckpt_staged_fn staged, ckpt_saved_fn done, vo
     s->ctx = ctx;
     s->c->begun = NULL;
     s->c->busy = true;
-    ckpt__mailbox_post(&s->c->in, &s->start_letter);
+    mailbox_post(&s->c->in, &s->start_letter);
     return CKPT_OK;
 }
 
@@ -156,7 +156,7 @@ void ckpt_save_abort(ckpt_save *s, const char *reason)
     s->c->begun = NULL;
     ckpt__save_fail(s, CKPT_ECANCELED, "gave up the save of step %lld: %s",
                     (long long)s->index.step, reason != NULL ? reason : "no reason given");
-    ckpt__mailbox_post(&s->c->in, &s->start_letter);
+    mailbox_post(&s->c->in, &s->start_letter);
 }
 
 void ckpt__save_fail(struct ckpt_save *s, int code, const char *fmt, ...)

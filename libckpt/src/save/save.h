@@ -29,7 +29,7 @@ struct ckpt_save {
     ckpt_staged_fn staged;
     ckpt_saved_fn done; /* NULL: aborted, nobody is told */
     void *ctx;
-    struct ckpt__letter start_letter, staged_letter, done_letter;
+    struct letter start_letter, staged_letter, done_letter;
     bool aborted;
 
     /* Working side. */

@@ -63,7 +63,7 @@ static void finish(struct ckpt_save *s)
                   s->index.step, c->root, s->result.text);
     }
     ckpt__save_tell_staged(s);
-    ckpt__mailbox_post(&c->out, &s->done_letter); /* s belongs to the caller's side from here */
+    mailbox_post(&c->out.mailbox, &s->done_letter); /* s belongs to the caller's side from here */
     ckpt__task_over(c);
 }
 

@@ -23,7 +23,7 @@ void ckpt__save_tell_staged(struct ckpt_save *s)
         return;
     s->staged_told = true;
     if (!s->aborted)
-        ckpt__mailbox_post(&s->c->out, &s->staged_letter);
+        mailbox_post(&s->c->out.mailbox, &s->staged_letter);
 }
 
 static void synced(struct ckpt_save *s)

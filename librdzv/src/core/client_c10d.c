@@ -41,7 +41,7 @@ void rdzv__client_core_free(struct rdzv__client_core *core)
 
 static struct rdzv__call *first(struct queue *list)
 {
-    return QUEUE_ENTRY(list->next, struct rdzv__call, link);
+    return CONTAINER_OF(list->next, struct rdzv__call, link);
 }
 
 static void move(struct rdzv__call *call, struct queue *list, uint8_t state)
@@ -169,7 +169,7 @@ static void poll_waiting(struct rdzv__client_core *core)
     struct queue *next;
     for (struct queue *at = core->waiting.next; at != &core->waiting; at = next) {
         next = at->next;
-        struct rdzv__call *call = QUEUE_ENTRY(at, struct rdzv__call, link);
+        struct rdzv__call *call = CONTAINER_OF(at, struct rdzv__call, link);
         if (call->poll_ms > core->now_ms)
             continue;
         call->check = 1;
@@ -375,7 +375,7 @@ static void expire(struct rdzv__client_core *core, struct queue *list)
     struct queue *next;
     for (struct queue *at = list->next; at != list; at = next) {
         next = at->next;
-        struct rdzv__call *call = QUEUE_ENTRY(at, struct rdzv__call, link);
+        struct rdzv__call *call = CONTAINER_OF(at, struct rdzv__call, link);
         if (call->deadline_ms > core->now_ms)
             set_deadline(core, call, call->deadline_ms);
         else
@@ -388,7 +388,7 @@ static void cancel_marked(struct rdzv__client_core *core, struct queue *list)
     struct queue *next;
     for (struct queue *at = list->next; at != list; at = next) {
         next = at->next;
-        struct rdzv__call *call = QUEUE_ENTRY(at, struct rdzv__call, link);
+        struct rdzv__call *call = CONTAINER_OF(at, struct rdzv__call, link);
         if (call->canceled && call->stop == 0)
             stop(core, call, RDZV_ECANCELED);
     }
@@ -435,7 +435,7 @@ uint64_t rdzv__client_core_next_ms(const struct rdzv__client_core *core)
     if (in_barrier(core))
         return next;
     for (struct queue *at = core->waiting.next; at != &core->waiting; at = at->next) {
-        const struct rdzv__call *call = QUEUE_ENTRY(at, struct rdzv__call, link);
+        const struct rdzv__call *call = CONTAINER_OF(at, struct rdzv__call, link);
         if (call->poll_ms < next)
             next = call->poll_ms;
     }
@@ -502,7 +502,7 @@ void rdzv__client_up(struct rdzv__client_core *core)
         return;
     /* What was submitted before it was known to be needed. */
     for (struct queue *at = core->ready.next; at != &core->ready; at = at->next) {
-        struct rdzv__call *call = QUEUE_ENTRY(at, struct rdzv__call, link);
+        struct rdzv__call *call = CONTAINER_OF(at, struct rdzv__call, link);
         if (call->op == RDZV__OP_GET || call->op == RDZV__OP_MULTI_GET)
             call->check = !call->present;
     }

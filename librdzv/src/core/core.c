@@ -92,7 +92,7 @@ void rdzv__core_persisted(struct rdzv__core *core, uint64_t record)
     struct queue *next;
     for (struct queue *at = core->held.next; at != &core->held; at = next) {
         next = at->next;
-        rdzv__out_release(QUEUE_ENTRY(at, struct rdzv__session, held));
+        rdzv__out_release(CONTAINER_OF(at, struct rdzv__session, held));
     }
 }
 
@@ -100,7 +100,7 @@ struct rdzv__session *rdzv__core_next_ready(struct rdzv__core *core)
 {
     if (queue_empty(&core->ready))
         return NULL;
-    struct rdzv__session *s = QUEUE_ENTRY(core->ready.next, struct rdzv__session, ready);
+    struct rdzv__session *s = CONTAINER_OF(core->ready.next, struct rdzv__session, ready);
     queue_remove(&s->ready);
     return s;
 }

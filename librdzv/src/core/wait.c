@@ -51,7 +51,7 @@ static void hang(struct rdzv__wait *w, struct rdzv__name *name)
 {
     struct queue *list = &name->waiters;
     /* A link of this very wait can only be the newest of the list. */
-    if (!queue_empty(list) && QUEUE_ENTRY(list->prev, struct link, in_name)->wait == w)
+    if (!queue_empty(list) && CONTAINER_OF(list->prev, struct link, in_name)->wait == w)
         return;
     struct link *link = &w->link[w->used++];
     link->wait = w;
@@ -137,5 +137,5 @@ void rdzv__wake_longest(struct rdzv__name *name)
 {
     struct queue *list = &name->waiters;
     if (!queue_empty(list))
-        count_off(QUEUE_ENTRY(list->next, struct link, in_name));
+        count_off(CONTAINER_OF(list->next, struct link, in_name));
 }

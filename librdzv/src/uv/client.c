@@ -161,7 +161,7 @@ void rdzv__client_log(struct rdzv_client *c, int level, const char *format, ...)
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
     if (c->drive == RDZV_DRIVE_THREAD) {
-        rdzv__mailbox_log(&c->mailbox, level, line);
+        outbox_log(&c->out, level, line);
         return;
     }
     c->in_callback++;
@@ -173,13 +173,13 @@ void rdzv__client_finish(struct rdzv_client *c)
 {
     c->in_callback++;
     if (c->drive == RDZV_DRIVE_THREAD)
-        rdzv__mailbox_deliver(&c->mailbox);
+        mailbox_deliver(&c->out.mailbox);
     else
         rdzv__client_hand_over(c);
     rdzv_closed_fn closed = c->closed;
     void *ctx = c->closed_ctx;
     if (c->drive == RDZV_DRIVE_THREAD) {
-        rdzv__mailbox_free(&c->mailbox);
+        outbox_free(&c->out);
         pthread_mutex_destroy(&c->inbox_lock);
     }
     release(c);

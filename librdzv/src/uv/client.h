@@ -7,8 +7,8 @@
 
 #include "alloc.h"
 #include "core/client_c10d.h"
+#include "outbox.h"
 #include "queue.h"
-#include "uv/mailbox.h"
 
 #include <sys/socket.h>
 #include <sys/types.h>
@@ -18,7 +18,7 @@
 struct rdzv__client_call {
     struct rdzv__call call;
     struct rdzv_client *client;
-    struct rdzv__letter letter;
+    struct letter letter;
     struct queue open;        /* caller: in client->open_calls */
     struct queue cancel_link; /* under inbox_lock */
     rdzv_reply_fn done;
@@ -95,7 +95,7 @@ struct rdzv_client {
     /* RDZV_DRIVE_THREAD */
     uv_async_t async;
     pthread_t thread;
-    struct rdzv__mailbox mailbox;
+    struct outbox out;
     pthread_mutex_t inbox_lock;
     struct queue inbox;   /* calls on their way to the thread */
     struct queue cancels; /* calls to be cancelled */

@@ -86,7 +86,7 @@ int rdzv_client_cancel(rdzv_client *c, int64_t id)
     if (id <= 0 || (uint64_t)id > c->last_id)
         return RDZV_EINVAL;
     for (struct queue *at = c->open_calls.next; at != &c->open_calls; at = at->next) {
-        struct rdzv__client_call *call = QUEUE_ENTRY(at, struct rdzv__client_call, open);
+        struct rdzv__client_call *call = CONTAINER_OF(at, struct rdzv__client_call, open);
         if (call->call.id == (uint64_t)id) {
             rdzv__client_post_cancel(c, call);
             break;

@@ -6,7 +6,7 @@
  */
 #include "error.h"
 #include "uv/client.h"
-#include "uv/thread.h"
+#include "thread.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -55,9 +55,9 @@ void rdzv__client_arm(struct rdzv_client *c)
 
 /* ---- calls between the two sides ---- */
 
-static void letter_opened(void *call)
+static void deliver_call(struct letter *letter)
 {
-    rdzv__client_deliver(call);
+    rdzv__client_deliver(CONTAINER_OF(letter, struct rdzv__client_call, letter));
 }
 
 int rdzv__client_hand_over(struct rdzv_client *c)
@@ -71,13 +71,12 @@ int rdzv__client_hand_over(struct rdzv_client *c)
         queue_push(&batch, link);
     }
     while (!queue_empty(&batch)) {
-        struct rdzv__call *core_call = QUEUE_ENTRY(batch.next, struct rdzv__call, link);
-        struct rdzv__client_call *call = QUEUE_ENTRY(core_call, struct rdzv__client_call, call);
+        struct rdzv__call *core_call = CONTAINER_OF(batch.next, struct rdzv__call, link);
+        struct rdzv__client_call *call = CONTAINER_OF(core_call, struct rdzv__client_call, call);
         queue_remove(&core_call->link);
         if (c->drive == RDZV_DRIVE_THREAD) {
-            call->letter.call = letter_opened;
-            call->letter.ctx = call;
-            rdzv__mailbox_post(&c->mailbox, &call->letter);
+            call->letter.deliver = deliver_call;
+            mailbox_post(&c->out.mailbox, &call->letter);
         } else {
             rdzv__client_deliver(call);
             count++;
@@ -169,7 +168,7 @@ int rdzv_client_fd(rdzv_client *c)
     if (c->drive == RDZV_DRIVE_LOOP)
         return RDZV_ENOTSUP;
     if (c->drive == RDZV_DRIVE_THREAD)
-        return c->mailbox.fd;
+        return c->out.mailbox.fd;
     if (c->epoll_fd < 0)
         code = open_poll_set(c);
     return code != RDZV_OK ? code : c->epoll_fd;
@@ -247,11 +246,11 @@ static int wait_thread(struct rdzv_client *c, int timeout_ms)
     uint64_t now = rdzv__client_now();
     uint64_t end = timeout_ms < 0 ? UINT64_MAX : rdzv__client_in(timeout_ms);
     for (;;) {
-        struct pollfd p = {.fd = c->mailbox.fd, .events = POLLIN};
+        struct pollfd p = {.fd = c->out.mailbox.fd, .events = POLLIN};
         if (poll(&p, 1, poll_ms(now, end)) < 0)
             return errno == EINTR ? 0 : RDZV_EIO;
         c->in_callback++;
-        int count = rdzv__mailbox_deliver(&c->mailbox);
+        int count = mailbox_deliver(&c->out.mailbox);
         c->in_callback--;
         now = rdzv__client_now();
         if (count > 0 || now >= end)
@@ -305,14 +304,14 @@ static void on_inbox(uv_async_t *async)
     uint64_t now = rdzv__client_now();
     pthread_mutex_lock(&c->inbox_lock);
     while (!queue_empty(&c->inbox)) {
-        struct rdzv__call *call = QUEUE_ENTRY(c->inbox.next, struct rdzv__call, link);
+        struct rdzv__call *call = CONTAINER_OF(c->inbox.next, struct rdzv__call, link);
         queue_remove(&call->link);
         rdzv__client_core_submit(&c->core, call, now);
     }
     int cancel = !queue_empty(&c->cancels);
     while (!queue_empty(&c->cancels)) {
         struct rdzv__client_call *call =
-            QUEUE_ENTRY(c->cancels.next, struct rdzv__client_call, cancel_link);
+            CONTAINER_OF(c->cancels.next, struct rdzv__client_call, cancel_link);
         queue_remove(&call->cancel_link);
         call->call.canceled = 1;
     }
@@ -368,7 +367,7 @@ static int start_thread(struct rdzv_client *c, rdzv_error *err)
     c->timer.data = c;
     rdzv__client_connect(c);
     rdzv__client_arm(c);
-    int error = rdzv__thread_create(&c->thread, run_loop, c);
+    int error = thread_start(&c->thread, run_loop, c);
     if (error == 0)
         return RDZV_OK;
     stop_work(c);
@@ -380,13 +379,15 @@ static int start_thread(struct rdzv_client *c, rdzv_error *err)
 int rdzv__client_start(struct rdzv_client *c, rdzv_error *err)
 {
     if (c->drive == RDZV_DRIVE_THREAD) {
-        int error = rdzv__mailbox_init(&c->mailbox, &c->allocator, c->log, c->log_ctx);
+        const rdzv_allocator *a = &c->allocator;
+        struct outbox_hooks hooks = {a->alloc, a->free, a->ctx, c->log, c->log_ctx};
+        int error = outbox_init(&c->out, &hooks);
         if (error != 0)
             return rdzv__fail(err, RDZV_EIO, error, "eventfd for the client: %s", strerror(error));
         pthread_mutex_init(&c->inbox_lock, NULL);
         int code = start_thread(c, err);
         if (code != RDZV_OK) {
-            rdzv__mailbox_free(&c->mailbox);
+            outbox_free(&c->out);
             pthread_mutex_destroy(&c->inbox_lock);
         }
         return code;

@@ -159,7 +159,7 @@ static void settle_ready(struct rdzv_job *job)
 {
     struct rdzv__session *session;
     while ((session = rdzv__core_next_ready(&job->core)) != NULL)
-        settle(QUEUE_ENTRY(session, struct rdzv__conn, session));
+        settle(CONTAINER_OF(session, struct rdzv__conn, session));
 }
 
 /* Ends those that began a request too long ago. */
@@ -168,7 +168,7 @@ static void on_request_timer(uv_timer_t *timer)
     struct rdzv_server *s = timer->data;
     uint64_t now = uv_now(s->loop);
     while (!queue_empty(&s->begun)) {
-        struct rdzv__conn *c = QUEUE_ENTRY(s->begun.next, struct rdzv__conn, begun);
+        struct rdzv__conn *c = CONTAINER_OF(s->begun.next, struct rdzv__conn, begun);
         uint64_t age = now - c->begun_ms;
         if (age < s->options.request_timeout_ms) {
             uv_timer_start(timer, on_request_timer, s->options.request_timeout_ms - age, 0);
@@ -225,7 +225,7 @@ static void on_busy(uv_idle_t *idle)
         queue_push(&turn, link);
     }
     while (!queue_empty(&turn)) {
-        struct rest *r = QUEUE_ENTRY(turn.next, struct rest, link);
+        struct rest *r = CONTAINER_OF(turn.next, struct rest, link);
         struct rdzv__conn *c = r->conn;
         queue_remove(&r->link);
         queue_push(&s->busy, &r->link);
@@ -308,7 +308,7 @@ void rdzv__conn_serve(struct rdzv__conn *c, uint32_t events)
 void rdzv__conn_free_gone(struct rdzv_server *s)
 {
     while (!queue_empty(&s->gone)) {
-        struct rdzv__conn *c = QUEUE_ENTRY(s->gone.next, struct rdzv__conn, link);
+        struct rdzv__conn *c = CONTAINER_OF(s->gone.next, struct rdzv__conn, link);
         queue_remove(&c->link);
         rdzv__free(&s->allocator, c);
     }
@@ -350,7 +350,7 @@ void rdzv__conn_open(struct rdzv_job *job, int fd)
 void rdzv__conn_close_all(struct rdzv_job *job)
 {
     while (!queue_empty(&job->conns))
-        conn_close(QUEUE_ENTRY(job->conns.next, struct rdzv__conn, link),
+        conn_close(CONTAINER_OF(job->conns.next, struct rdzv__conn, link),
                    "the server closes its job");
     rdzv__conn_free_gone(job->server);
 }

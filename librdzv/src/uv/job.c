@@ -181,7 +181,7 @@ static void on_jobs_timer(uv_timer_t *timer)
     uint64_t now = uv_now(s->loop);
     uint64_t next = 0;
     for (struct queue *at = s->jobs.next; at != &s->jobs; at = at->next) {
-        uint64_t job_next = look_at(QUEUE_ENTRY(at, struct rdzv_job, link), now);
+        uint64_t job_next = look_at(CONTAINER_OF(at, struct rdzv_job, link), now);
         if (job_next != 0 && (next == 0 || job_next < next))
             next = job_next;
     }
@@ -214,7 +214,7 @@ void rdzv__job_finish(struct rdzv_job *job)
 void rdzv__jobs_finish(struct rdzv_server *s)
 {
     while (!queue_empty(&s->gone_jobs)) {
-        struct rdzv_job *job = QUEUE_ENTRY(s->gone_jobs.next, struct rdzv_job, link);
+        struct rdzv_job *job = CONTAINER_OF(s->gone_jobs.next, struct rdzv_job, link);
         queue_remove(&job->link);
         rdzv__job_finish(job);
     }

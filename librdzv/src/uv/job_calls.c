@@ -83,7 +83,7 @@ static int check_open(const struct rdzv_server *s, rdzv_error *err)
 static int check_run_id(const struct rdzv_server *s, const char *run_id, rdzv_error *err)
 {
     for (const struct queue *at = s->open_jobs.next; at != &s->open_jobs; at = at->next) {
-        const struct rdzv_job *job = QUEUE_ENTRY(at, struct rdzv_job, open);
+        const struct rdzv_job *job = CONTAINER_OF(at, struct rdzv_job, open);
         if (strcmp(job->run_id, run_id) == 0)
             return rdzv__fail(err, RDZV_EBUSY, 0, "job \"%.150s\" is open already, on %s", run_id,
                               job->listener.address);

@@ -12,10 +12,12 @@
 
 enum { LINE_BYTES = 600, WINDOW_MS = 1000 };
 
+_Static_assert(RDZV_LOG_WARN == (int)OUTBOX_WARN && RDZV_LOG_INFO == (int)OUTBOX_INFO, "levels");
+
 static void emit(struct rdzv_server *s, int level, const char *line)
 {
     if (!s->borrowed) {
-        rdzv__mailbox_log(&s->mailbox, level, line);
+        outbox_log(&s->out, level, line);
         return;
     }
     s->in_callback++;
@@ -72,7 +74,7 @@ static void on_log_timer(uv_timer_t *timer)
 {
     struct rdzv_server *s = timer->data;
     for (struct queue *at = s->jobs.next; at != &s->jobs; at = at->next)
-        rdzv__log_left_out(QUEUE_ENTRY(at, struct rdzv_job, link));
+        rdzv__log_left_out(CONTAINER_OF(at, struct rdzv_job, link));
 }
 
 void rdzv__log_kind(struct rdzv_job *job, int kind, int level, const char *format, ...)

@@ -5,7 +5,7 @@
  */
 #include "error.h"
 #include "uv/server.h"
-#include "uv/thread.h"
+#include "thread.h"
 
 #include <string.h>
 
@@ -38,7 +38,7 @@ static void on_drained(uv_timer_t *timer)
         rdzv__log(s, RDZV_LOG_WARN, "drained: the time is over with %llu clients still connected",
                   (unsigned long long)s->conn_count);
     if (!s->borrowed) {
-        rdzv__mailbox_post(&s->mailbox, s->drained_letter);
+        mailbox_post(&s->out.mailbox, &s->drained_letter);
         return;
     }
     rdzv__server_drained(s);
@@ -50,7 +50,7 @@ void rdzv__loop_drain(struct rdzv_server *s, int32_t timeout_ms)
         return;
     s->drain = RDZV__DRAIN_RUNNING;
     for (struct queue *at = s->jobs.next; at != &s->jobs; at = at->next)
-        rdzv__listener_close(QUEUE_ENTRY(at, struct rdzv_job, link));
+        rdzv__listener_close(CONTAINER_OF(at, struct rdzv_job, link));
     if (s->conn_count == 0)
         timeout_ms = 0;
     if (timeout_ms >= 0)
@@ -67,7 +67,7 @@ void rdzv__loop_close(struct rdzv_server *s)
 {
     s->closing = 1;
     while (!queue_empty(&s->jobs))
-        rdzv__job_stop(QUEUE_ENTRY(s->jobs.next, struct rdzv_job, link));
+        rdzv__job_stop(CONTAINER_OF(s->jobs.next, struct rdzv_job, link));
     rdzv__events_close(s);
     uv_close((uv_handle_t *)&s->log_timer, rdzv__loop_handle_closed);
     uv_close((uv_handle_t *)&s->drain_timer, rdzv__loop_handle_closed);
@@ -156,7 +156,7 @@ int rdzv__thread_start(struct rdzv_server *s, rdzv_error *err)
         return rdzv__fail(err, RDZV_EIO, -result, "listening in the event loop: %s",
                           uv_strerror(result));
     }
-    int error = rdzv__thread_create(&s->thread, run_loop, s);
+    int error = thread_start(&s->thread, run_loop, s);
     if (error == 0)
         return RDZV_OK;
     unwind(s);

@@ -87,10 +87,7 @@ static struct rdzv_server *allocate(const rdzv_server_options *opt, const rdzv_a
     memset(s, 0, sizeof *s);
     s->allocator = *a;
     s->read_buffer = rdzv__alloc(a, RDZV__READ_BYTES);
-    s->drained_letter = rdzv__alloc(a, sizeof *s->drained_letter);
-    if (s->read_buffer == NULL || s->drained_letter == NULL) {
-        rdzv__free(a, s->read_buffer);
-        rdzv__free(a, s->drained_letter);
+    if (s->read_buffer == NULL) {
         rdzv__free(a, s);
         return NULL;
     }
@@ -117,13 +114,12 @@ static void release(struct rdzv_server *s)
 {
     rdzv_allocator a = s->allocator;
     while (!queue_empty(&s->open_jobs)) {
-        struct rdzv_job *job = QUEUE_ENTRY(s->open_jobs.next, struct rdzv_job, open);
+        struct rdzv_job *job = CONTAINER_OF(s->open_jobs.next, struct rdzv_job, open);
         queue_remove(&job->open);
         rdzv__job_free(job);
     }
     pthread_cond_destroy(&s->answered);
     pthread_mutex_destroy(&s->ask_lock);
-    rdzv__free(&a, s->drained_letter);
     rdzv__free(&a, s->read_buffer);
     rdzv__free(&a, s);
 }
@@ -137,13 +133,15 @@ static int start(struct rdzv_server *s, rdzv_error *err)
                            : rdzv__fail(err, RDZV_EIO, -result, "listening in the given loop: %s",
                                         uv_strerror(result));
     }
-    int error = rdzv__mailbox_init(&s->mailbox, &s->allocator, s->log, s->log_ctx);
+    const rdzv_allocator *a = &s->allocator;
+    struct outbox_hooks hooks = {a->alloc, a->free, a->ctx, s->log, s->log_ctx};
+    int error = outbox_init(&s->out, &hooks);
     if (error != 0)
         return rdzv__fail(err, RDZV_EIO, error, "eventfd for the server: %s", strerror(error));
     rdzv__log(s, RDZV_LOG_INFO, "listening on %s", s->unnamed.listener.address);
     int code = rdzv__thread_start(s, err);
     if (code != RDZV_OK)
-        rdzv__mailbox_free(&s->mailbox);
+        outbox_free(&s->out);
     return code;
 }
 
@@ -188,17 +186,21 @@ int rdzv_server_get_stats(const rdzv_server *s, rdzv_server_stats *ret)
         return code;
     rdzv_server_stats sum = s->past;
     for (const struct queue *at = s->open_jobs.next; at != &s->open_jobs; at = at->next)
-        rdzv__job_add_stats(QUEUE_ENTRY(at, struct rdzv_job, open), &sum);
+        rdzv__job_add_stats(CONTAINER_OF(at, struct rdzv_job, open), &sum);
     return rdzv__stats_give(&sum, ret);
 }
 
-void rdzv__server_drained(void *ctx)
+void rdzv__server_drained(struct rdzv_server *s)
 {
-    struct rdzv_server *s = ctx;
     rdzv_closed_fn drained = s->drained;
     s->drained = NULL;
     if (drained != NULL)
         drained(s->drained_ctx);
+}
+
+static void deliver_drained(struct letter *letter)
+{
+    rdzv__server_drained(CONTAINER_OF(letter, struct rdzv_server, drained_letter));
 }
 
 int rdzv_server_drain(rdzv_server *s, int32_t timeout_ms, rdzv_closed_fn drained, void *ctx)
@@ -219,8 +221,7 @@ int rdzv_server_drain(rdzv_server *s, int32_t timeout_ms, rdzv_closed_fn drained
         rdzv__loop_drain(s, timeout_ms);
         return RDZV_OK;
     }
-    s->drained_letter->call = rdzv__server_drained;
-    s->drained_letter->ctx = s;
+    s->drained_letter.deliver = deliver_drained;
     s->drain_timeout_ms = timeout_ms;
     atomic_store(&s->drain_command, 1);
     uv_async_send(&s->async);
@@ -239,7 +240,7 @@ static int check_own(const rdzv_server *s)
 int rdzv_server_fd(const rdzv_server *s)
 {
     int code = check_own(s);
-    return code != RDZV_OK ? code : s->mailbox.fd;
+    return code != RDZV_OK ? code : s->out.mailbox.fd;
 }
 
 int rdzv_server_dispatch(rdzv_server *s)
@@ -250,7 +251,7 @@ int rdzv_server_dispatch(rdzv_server *s)
     if (s->in_callback)
         return RDZV_EBUSY;
     s->in_callback++;
-    int count = rdzv__mailbox_deliver(&s->mailbox);
+    int count = mailbox_deliver(&s->out.mailbox);
     s->in_callback--;
     return count;
 }
@@ -262,7 +263,7 @@ int rdzv_server_wait(rdzv_server *s, int timeout_ms)
         return code;
     if (s->in_callback)
         return RDZV_EBUSY;
-    struct pollfd p = {.fd = s->mailbox.fd, .events = POLLIN};
+    struct pollfd p = {.fd = s->out.mailbox.fd, .events = POLLIN};
     if (poll(&p, 1, timeout_ms) < 0 && errno != EINTR)
         return RDZV_EIO;
     return rdzv_server_dispatch(s);
@@ -272,13 +273,13 @@ void rdzv__server_finish(struct rdzv_server *s)
 {
     s->in_callback++;
     if (!s->borrowed)
-        rdzv__mailbox_deliver(&s->mailbox);
+        mailbox_deliver(&s->out.mailbox);
     rdzv__jobs_finish(s);
     rdzv__server_drained(s);
     rdzv_closed_fn closed = s->closed;
     void *ctx = s->closed_ctx;
     if (!s->borrowed)
-        rdzv__mailbox_free(&s->mailbox);
+        outbox_free(&s->out);
     release(s);
     if (closed != NULL)
         closed(ctx);

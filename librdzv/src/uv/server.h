@@ -12,8 +12,8 @@
 
 #include "alloc.h"
 #include "core/core.h"
+#include "outbox.h"
 #include "queue.h"
-#include "uv/mailbox.h"
 
 #include <stdatomic.h>
 #include <sys/socket.h>
@@ -128,9 +128,8 @@ struct rdzv_server {
     uv_loop_t own_loop;
     uv_async_t async;
     pthread_t thread;
-    struct rdzv__mailbox mailbox;
-    struct rdzv__letter *drained_letter; /* caller, until the loop posts it; allocated at open, so
-                                            drained cannot be lost */
+    struct outbox out;
+    struct letter drained_letter; /* caller, until the loop posts it */
     atomic_int drain_command;
     atomic_int close_command;
     int32_t drain_timeout_ms; /* written before drain_command */
@@ -244,7 +243,7 @@ static inline int rdzv__server_check(const struct rdzv_server *s)
     return s->owner == getpid() ? RDZV_OK : RDZV_ESTATE;
 }
 /* Caller: calls `drained` of struct rdzv_server *s, if it is still owed. */
-void rdzv__server_drained(void *s);
+void rdzv__server_drained(struct rdzv_server *s);
 /* Caller: calls what is still owed, frees everything, calls `closed`. */
 void rdzv__server_finish(struct rdzv_server *s);
 

@@ -64,7 +64,7 @@ static void common_calls(struct duo *d)
 static void take_sets(struct duo *d)
 {
     while (!queue_empty(&d->client.done))
-        duo_ends(d, QUEUE_ENTRY(d->client.done.next, struct rdzv__call, link), RDZV_OK);
+        duo_ends(d, CONTAINER_OF(d->client.done.next, struct rdzv__call, link), RDZV_OK);
 }
 
 static void calls_of_c(struct duo *d)

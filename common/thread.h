@@ -1,12 +1,12 @@
 /* thread.h: a handle's own thread. No signal handler of the embedding program ever runs on it. */
-#ifndef RDZV_UV_THREAD_H
-#define RDZV_UV_THREAD_H
+#ifndef COMMON_THREAD_H
+#define COMMON_THREAD_H
 
 #include <pthread.h>
 #include <signal.h>
 
 /* All signals are blocked in the new thread. Returns 0 or an errno. */
-static inline int rdzv__thread_create(pthread_t *ret, void *(*run)(void *), void *arg)
+static inline int thread_start(pthread_t *ret, void *(*run)(void *), void *arg)
 {
     sigset_t all;
     sigset_t before;

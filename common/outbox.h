@@ -1,0 +1,110 @@
+/*
+ * outbox.h: what the working side of a handle has to tell its owner: letters, and log lines, of
+ * which only so many may wait; what finds no room is counted, and the count told.
+ */
+#ifndef COMMON_OUTBOX_H
+#define COMMON_OUTBOX_H
+
+#include "container.h"
+#include "mailbox.h"
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { OUTBOX_WARN = 1, OUTBOX_INFO = 2 }; /* levels, as the public headers number them */
+enum { OUTBOX_LINES = 256 };               /* that may wait */
+
+/* Where the memory of the lines comes from, and where they go. */
+struct outbox_hooks {
+    void *(*alloc)(void *ctx, size_t len_bytes, size_t align);
+    void (*free)(void *ctx, void *ptr);
+    void *alloc_ctx;
+    void (*log)(void *ctx, int level, const char *line); /* NULL = silent */
+    void *log_ctx;
+};
+
+struct outbox {
+    struct mailbox mailbox;
+    struct outbox_hooks hooks;
+    uint32_t waiting;             /* lines; under the mailbox's lock, as is the next */
+    uint64_t dropped;             /* lines */
+    struct letter dropped_letter; /* posted while dropped is not 0 */
+};
+
+struct outbox_line {
+    struct letter letter;
+    struct outbox *outbox;
+    int level;
+    char text[];
+};
+
+static inline void outbox_deliver_line(struct letter *letter)
+{
+    struct outbox_line *line = CONTAINER_OF(letter, struct outbox_line, letter);
+    struct outbox *o = line->outbox;
+    pthread_mutex_lock(&o->mailbox.lock);
+    o->waiting--;
+    pthread_mutex_unlock(&o->mailbox.lock);
+    o->hooks.log(o->hooks.log_ctx, line->level, line->text);
+    o->hooks.free(o->hooks.alloc_ctx, line);
+}
+
+static inline void outbox_deliver_dropped(struct letter *letter)
+{
+    struct outbox *o = CONTAINER_OF(letter, struct outbox, dropped_letter);
+    char text[96];
+    pthread_mutex_lock(&o->mailbox.lock);
+    unsigned long long dropped = o->dropped;
+    o->dropped = 0;
+    pthread_mutex_unlock(&o->mailbox.lock);
+    snprintf(text, sizeof text, "%llu log lines were dropped: nobody dispatched in time", dropped);
+    o->hooks.log(o->hooks.log_ctx, OUTBOX_WARN, text);
+}
+
+/* Returns 0 or an errno. */
+static inline int outbox_init(struct outbox *o, const struct outbox_hooks *hooks)
+{
+    *o = (struct outbox){.hooks = *hooks, .dropped_letter.deliver = outbox_deliver_dropped};
+    return mailbox_init(&o->mailbox);
+}
+
+/* Lines that nobody took go with it. */
+static inline void outbox_free(struct outbox *o)
+{
+    for (struct letter *letter = mailbox_take(&o->mailbox), *next; letter != NULL; letter = next) {
+        next = letter->next;
+        if (letter->deliver == outbox_deliver_line)
+            o->hooks.free(o->hooks.alloc_ctx, CONTAINER_OF(letter, struct outbox_line, letter));
+    }
+    mailbox_free(&o->mailbox);
+}
+
+/* Any thread: posts a copy. A flood of detail leaves room for what matters. */
+static inline void outbox_log(struct outbox *o, int level, const char *text)
+{
+    if (o->hooks.log == NULL)
+        return;
+    size_t len = strlen(text) + 1;
+    struct outbox_line *line =
+        o->hooks.alloc(o->hooks.alloc_ctx, sizeof *line + len, _Alignof(max_align_t));
+    uint32_t most = level > OUTBOX_INFO ? OUTBOX_LINES / 2 : OUTBOX_LINES;
+    pthread_mutex_lock(&o->mailbox.lock);
+    int room = line != NULL && o->waiting < most;
+    int tell = !room && o->dropped == 0;
+    o->waiting += room ? 1 : 0;
+    o->dropped += room ? 0 : 1;
+    pthread_mutex_unlock(&o->mailbox.lock);
+    if (room) {
+        *line = (struct outbox_line){{NULL, outbox_deliver_line}, o, level};
+        memcpy(line->text, text, len);
+        mailbox_post(&o->mailbox, &line->letter);
+        return;
+    }
+    o->hooks.free(o->hooks.alloc_ctx, line);
+    if (tell)
+        mailbox_post(&o->mailbox, &o->dropped_letter);
+}
+
+#endif
