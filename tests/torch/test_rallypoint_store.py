@@ -19,7 +19,7 @@ import pytest
 
 import servers
 from alarms import alarms, interrupted_at_any_moment, on_alarm
-from servers import eventually
+from servers import eventually, raw
 
 dist = pytest.importorskip("torch.distributed", reason="torch is not installed for this Python")
 import rallypoint.torch  # noqa: E402  (it needs torch)
@@ -418,14 +418,15 @@ def test_a_signal_handler_uses_the_store(rdzvd, call):
 @pytest.mark.parametrize("call", ["check", "get"])
 def test_a_signal_handler_closes_the_store(rdzvd, call):
     """The call under way goes on to its end; no later one begins, and no connection is left."""
-    before = len(os.listdir(f"/proc/{rdzvd.popen.pid}/fd"))
+    with raw(rdzvd.port):  # who is served, so the loop has opened what it needs
+        before = rdzvd.descriptors() - 1
     store = rallypoint.torch.Store("127.0.0.1", rdzvd.port, 20)
     store.set("x", "1")
     with stopped(rdzvd, 1.0), on_alarm(0.3, store.close):
         assert store.check(["x"]) if call == "check" else store.get("x") == b"1"
     with pytest.raises(dist.DistStoreError, match="closed"):
         store.check(["x"])
-    eventually(lambda: len(os.listdir(f"/proc/{rdzvd.popen.pid}/fd")) == before)
+    eventually(lambda: rdzvd.descriptors() == before)
 
 
 def test_signal_handlers_use_the_store_at_any_moment(local, store):
