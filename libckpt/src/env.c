@@ -2,6 +2,7 @@
  * env.c: memory through the caller's allocator, log lines through the handle. No state of its own.
  */
 #include "env.h"
+#include "options.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -88,24 +89,18 @@ void ckpt__log(const struct ckpt__env *env, int level, const char *fmt, ...)
     env->log(env->log_ctx, level, line);
 }
 
-#define MAX_STRUCT_BYTES 4096u
-
-bool ckpt__struct_read(void *dst, size_t known, const void *src)
+int ckpt__options_read(void *ret, size_t known, const void *opt, const char *what, ckpt_error *err)
 {
-    size_t size;
-    if (src == NULL)
-        return false;
-    memcpy(&size, src, sizeof size);
-    if (size < sizeof size || size > MAX_STRUCT_BYTES)
-        return false;
-    const uint8_t *bytes = src;
-    for (size_t i = known; i < size; i++) {
-        if (bytes[i] != 0)
-            return false;
+    switch (options_read(ret, known, opt, sizeof(size_t))) {
+    case OPTIONS_OK:
+        return CKPT_OK;
+    case OPTIONS_TOO_NEW:
+        return ckpt__fail(err, CKPT_EINVAL, "%s: a field is set that version %d does not know",
+                          what, (int)ckpt_version());
+    default:
+        return ckpt__fail(err, CKPT_EINVAL, "%s: fill them in with their init function first",
+                          what);
     }
-    memcpy(dst, src, size < known ? size : known);
-    memcpy(dst, &known, sizeof known);
-    return true;
 }
 
 bool ckpt__grow(const struct ckpt__env *env, void *items, size_t count, size_t *capacity,

@@ -22,10 +22,9 @@ struct ckpt__env {
 /* Fills env with libc's allocator when a is NULL, and with silence. */
 void ckpt__env_init(struct ckpt__env *env, const ckpt_allocator *a);
 
-/* Reads a caller's struct that starts with its own size, whatever release it was compiled for, over
- * the defaults in dst. False when the size is absurd, or when it sets a field that we do not know.
- */
-bool ckpt__struct_read(void *dst, size_t known, const void *src);
+/* Reads a caller's options, whatever release he was compiled for, over the `known` bytes of
+ * defaults at ret. `what` names them in the message. */
+int ckpt__options_read(void *ret, size_t known, const void *opt, const char *what, ckpt_error *err);
 
 /* Room for one more item in a growing array: *items is a pointer of any type, whose items are moved
  * to larger memory when count has reached *capacity. False when out of memory. */

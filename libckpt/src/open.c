@@ -4,6 +4,7 @@
  */
 #include "handle.h"
 
+#include "options.h"
 #include "thread.h"
 
 #include <errno.h>
@@ -35,8 +36,7 @@ void ckpt_options_init(ckpt_options *opt, size_t size)
         .queue_depth = DEFAULT_QUEUE_DEPTH,
         .timeout_ms = DEFAULT_TIMEOUT_MS,
     };
-    memset(opt, 0, size);
-    memcpy(opt, &defaults, size < sizeof defaults ? size : sizeof defaults);
+    options_fill(opt, size, &defaults, sizeof defaults);
 }
 
 _Static_assert(CKPT_LOG_WARN == (int)OUTBOX_WARN && CKPT_LOG_INFO == (int)OUTBOX_INFO, "levels");
@@ -287,10 +287,8 @@ int ckpt__open(ckpt **ret, const ckpt_options *opt, ckpt__engine_maker make, voi
 {
     ckpt_options full;
     ckpt_options_init(&full, sizeof full);
-    if (!ckpt__struct_read(&full, sizeof full, opt))
-        return ckpt__fail(err, CKPT_EINVAL,
-                          "options: unknown size or fields; use ckpt_options_init");
-    return open_handle(ret, &full, make, make_ctx, err);
+    int rc = ckpt__options_read(&full, sizeof full, opt, "options", err);
+    return rc == CKPT_OK ? open_handle(ret, &full, make, make_ctx, err) : rc;
 }
 
 int ckpt_open(ckpt **ret, const ckpt_options *opt, ckpt_error *err)

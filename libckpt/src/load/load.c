@@ -4,6 +4,7 @@
  */
 #include "load/load.h"
 #include "container.h"
+#include "options.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -11,8 +12,7 @@
 void ckpt_load_options_init(ckpt_load_options *opt, size_t size)
 {
     ckpt_load_options defaults = {.size = size, .step = CKPT_NEWEST};
-    memset(opt, 0, size);
-    memcpy(opt, &defaults, size < sizeof defaults ? size : sizeof defaults);
+    options_fill(opt, size, &defaults, sizeof defaults);
 }
 
 void ckpt__load_drop_wants(struct ckpt_load *l)
@@ -113,9 +113,8 @@ int ckpt_load_open(ckpt *c, const ckpt_load_options *opt, ckpt_opened_fn done, v
     ckpt_load_options full;
     ckpt_load_options_init(&full, sizeof full);
     int rc = ckpt__check_idle(c, err);
-    if (rc == CKPT_OK && !ckpt__struct_read(&full, sizeof full, opt))
-        rc = ckpt__fail(err, CKPT_EINVAL,
-                        "load options: unknown size or fields; use ckpt_load_options_init");
+    if (rc == CKPT_OK)
+        rc = ckpt__options_read(&full, sizeof full, opt, "load options", err);
     if (rc == CKPT_OK)
         rc = check_options(&full, err);
     if (rc != CKPT_OK)

@@ -5,6 +5,7 @@
 #include "uv/client.h"
 
 #include "error.h"
+#include "caller_options.h"
 #include "options.h"
 
 #include <netdb.h>
@@ -35,7 +36,7 @@ void rdzv_client_options_init(rdzv_client_options *opt, size_t size)
         .max_reply_bytes = 256 * MIB,
         .max_pending_bytes = 256 * MIB,
     };
-    rdzv__options_fill(opt, size, &defaults, sizeof defaults);
+    options_fill(opt, size, &defaults, sizeof defaults);
 }
 
 static int read_options(rdzv_client_options *ret, const rdzv_client_options *opt, rdzv_error *err)

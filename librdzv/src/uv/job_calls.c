@@ -5,6 +5,7 @@
  * have one run id.
  */
 #include "error.h"
+#include "caller_options.h"
 #include "options.h"
 #include "uv/server.h"
 #include "uv/socket.h"
@@ -20,7 +21,7 @@ void rdzv_job_options_init(rdzv_job_options *opt, size_t size)
         .listen_fd = -1,
         .backlog = 4096,
     };
-    rdzv__options_fill(opt, size, &defaults, sizeof defaults);
+    options_fill(opt, size, &defaults, sizeof defaults);
 }
 
 static int read_options(rdzv_job_options *ret, const rdzv_job_options *opt, rdzv_error *err)
@@ -160,10 +161,10 @@ void rdzv__job_add_stats(const struct rdzv_job *job, rdzv_server_stats *sum)
 int rdzv__stats_give(const rdzv_server_stats *sum, rdzv_server_stats *ret)
 {
     rdzv_server_stats now = *sum;
-    if (ret == NULL || ret->size < sizeof ret->size)
+    if (ret == NULL || ret->size < sizeof ret->size || ret->size > OPTIONS_MOST_BYTES)
         return RDZV_EINVAL;
     now.size = ret->size;
-    rdzv__options_fill(ret, ret->size, &now, sizeof now);
+    options_fill(ret, ret->size, &now, sizeof now);
     return RDZV_OK;
 }
 

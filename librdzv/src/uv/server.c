@@ -4,6 +4,7 @@
  * before the submitting call has returned, and every accepted operation calls back once.
  */
 #include "error.h"
+#include "caller_options.h"
 #include "options.h"
 #include "uv/server.h"
 #include "uv/socket.h"
@@ -38,7 +39,7 @@ void rdzv_server_options_init(rdzv_server_options *opt, size_t size)
         .max_keys = MOST_KEYS,
         .log_level = RDZV_LOG_INFO,
     };
-    rdzv__options_fill(opt, size, &defaults, sizeof defaults);
+    options_fill(opt, size, &defaults, sizeof defaults);
 }
 
 static int read_options(rdzv_server_options *ret, const rdzv_server_options *opt, rdzv_error *err)

@@ -243,6 +243,9 @@ START_TEST(bad_roots)
     opt = options(_i);
     opt.size = 8;
     ck_assert_int_eq(ckpt_open(&c, &opt, &err), CKPT_EINVAL);
+    opt.size = SIZE_MAX / 2;
+    ck_assert_int_eq(ckpt_open(&c, &opt, &err), CKPT_EINVAL);
+    ck_assert_ptr_nonnull(strstr(err.text, "init function"));
 }
 END_TEST
 

@@ -57,6 +57,9 @@ START_TEST(bad_options_are_refused)
     opt = jobs_options("job");
     opt.size = sizeof(size_t);
     ck_assert_int_eq(jobs_open_fails(s, &opt, &err), RDZV_EINVAL);
+    opt.size = SIZE_MAX / 2; /* never set: nothing beyond the struct is read */
+    ck_assert_int_eq(jobs_open_fails(s, &opt, &err), RDZV_EINVAL);
+    ck_assert_ptr_nonnull(strstr(err.text, "rdzv_job_options_init"));
     struct {
         rdzv_job_options known;
         uint64_t unknown;

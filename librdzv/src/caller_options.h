@@ -1,6 +1,6 @@
-/* options.h: a caller's struct that begins with its size, and may be older or newer than ours. */
-#ifndef RDZV_SRC_OPTIONS_H
-#define RDZV_SRC_OPTIONS_H
+/* caller_options.h: options as a caller gave them, checked as far as all kinds of them go. */
+#ifndef RDZV_SRC_CALLER_OPTIONS_H
+#define RDZV_SRC_CALLER_OPTIONS_H
 
 #include "rdzv.h"
 
@@ -8,8 +8,6 @@
  * begins with its size, which is at least `least`; `what` names it in the message. */
 int rdzv__options_read(void *ret, size_t known, const void *opt, size_t least, const char *what,
                        rdzv_error *err);
-/* The other half: fills the caller's struct of `size` bytes with defaults, or with counts. */
-void rdzv__options_fill(void *opt, size_t size, const void *defaults, size_t known);
 /* EINVAL when it lacks a function. `a` may be NULL. */
 int rdzv__options_allocator(const rdzv_allocator *a, const char *what, rdzv_error *err);
 
