@@ -249,7 +249,7 @@ def test_a_stopped_server_holds_up_no_deadline(rdzvd):
             begun = time.monotonic()
             with pytest.raises(dist.DistStoreError, match="timeout after 300ms"):
                 call()
-            assert time.monotonic() - begun < 3
+            assert time.monotonic() - begun < 10  # and not the 20 s of the store
     finally:
         os.kill(rdzvd.popen.pid, signal.SIGCONT)
     store.wait(["k"])
