@@ -1,17 +1,16 @@
 /*
  * mailbox.h: a queue between the two sides of a handle, announced by an eventfd. Posting cannot
- * fail: whoever posts owns the letter's memory until it is delivered. Invariant: while a letter
- * waits, the descriptor is readable or a delivery is running.
+ * fail: whoever posts owns the letter's memory until it is delivered, and no post may be under way
+ * when the mailbox is freed. Invariant: while a letter waits, the descriptor is readable, or a
+ * delivery is running, or a post is about to make it so.
  */
 #ifndef COMMON_MAILBOX_H
 #define COMMON_MAILBOX_H
 
-#include <errno.h>
+#include "event.h"
+
 #include <pthread.h>
 #include <stddef.h>
-#include <stdint.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 struct letter {
     struct letter *next;
@@ -30,9 +29,9 @@ static inline int mailbox_init(struct mailbox *m)
 {
     m->first = NULL;
     m->last = &m->first;
-    m->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    m->fd = event_open();
     if (m->fd < 0)
-        return errno;
+        return -m->fd;
     pthread_mutex_init(&m->lock, NULL);
     return 0;
 }
@@ -46,10 +45,7 @@ static inline void mailbox_free(struct mailbox *m)
 /* Makes the descriptor readable. Any thread. */
 static inline void mailbox_wake(struct mailbox *m)
 {
-    uint64_t one = 1;
-    /* EAGAIN means that the counter is full, so the descriptor is readable: all that is wanted. */
-    while (write(m->fd, &one, sizeof one) < 0 && errno == EINTR)
-        ;
+    event_set(m->fd);
 }
 
 /* Any thread. */
@@ -77,9 +73,7 @@ static inline struct letter *mailbox_take(struct mailbox *m)
 /* One thread: delivers what was there at the call; returns how many. */
 static inline int mailbox_deliver(struct mailbox *m)
 {
-    uint64_t count;
-    while (read(m->fd, &count, sizeof count) < 0 && errno == EINTR)
-        ;
+    event_drain(m->fd);
     int n = 0;
     for (struct letter *letter = mailbox_take(m), *next; letter != NULL; letter = next, n++) {
         next = letter->next;

@@ -57,8 +57,14 @@ static void on_loaded(void *ctx, const ckpt_error *result)
 /* Callbacks run inside ckpt_wait, on this thread. */
 static int wait_for(ckpt *c, const outcome *o, ckpt_error *err)
 {
-    while (!o->finished)
-        ckpt_wait(c, -1);
+    int rc = 0;
+    while (!o->finished && rc >= 0)
+        rc = ckpt_wait(c, -1);
+    if (rc < 0) {
+        err->code = rc;
+        snprintf(err->text, sizeof err->text, "waiting: %s", ckpt_strerror(rc));
+        return rc;
+    }
     *err = o->result;
     return o->result.code;
 }

@@ -156,7 +156,7 @@ CKPT_API int ckpt_fd(const ckpt *c);
 CKPT_API int ckpt_dispatch(ckpt *c);
 
 /* ckpt_dispatch, after waiting for readiness: at most timeout_ms, -1 = no limit. Returns how many
- * callbacks ran, 0 on time-out. */
+ * callbacks ran, 0 on time-out or after a signal. */
 CKPT_API int ckpt_wait(ckpt *c, int timeout_ms);
 
 /* Name of the engine at work, "io_uring" or "sync". Static text. */

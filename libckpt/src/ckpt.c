@@ -13,9 +13,7 @@
 #include "save/save.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <poll.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -145,16 +143,15 @@ int ckpt_dispatch(ckpt *c)
 
 int ckpt_wait(ckpt *c, int timeout_ms)
 {
-    int64_t deadline = ckpt__now_ms() + timeout_ms;
+    uint64_t end = timeout_ms < 0 ? UINT64_MAX : clock_in_ms(timeout_ms);
     for (;;) {
         int n = ckpt_dispatch(c);
-        if (n != 0)
+        uint64_t now = clock_ms();
+        if (n != 0 || now >= end)
             return n;
-        int64_t left = timeout_ms < 0 ? -1 : deadline - ckpt__now_ms();
-        if (timeout_ms >= 0 && left <= 0)
-            return 0;
         struct pollfd p = {.fd = ckpt_fd(c), .events = POLLIN};
-        poll(&p, 1, left > INT_MAX ? INT_MAX : (int)left);
+        if (poll(&p, 1, clock_poll_ms(now, end)) < 0)
+            return errno == EINTR ? 0 : CKPT_EIO;
     }
 }
 
@@ -173,6 +170,5 @@ void ckpt_close(ckpt *c)
     ckpt__save_free(c->begun);
     while (c->loads != NULL)
         ckpt__load_free(c->loads);
-    mailbox_deliver(&c->out.mailbox);
     ckpt__release(c);
 }

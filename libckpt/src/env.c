@@ -2,6 +2,7 @@
  * env.c: memory through the caller's allocator, log lines through the handle. No state of its own.
  */
 #include "env.h"
+#include "libc_alloc.h"
 #include "options.h"
 
 #include <errno.h>
@@ -9,21 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-
-static void *libc_alloc(void *ctx, size_t len, size_t align)
-{
-    (void)ctx;
-    if (align <= _Alignof(max_align_t))
-        return malloc(len);
-    void *p = NULL;
-    return posix_memalign(&p, align, len) == 0 ? p : NULL;
-}
-
-static void libc_free(void *ctx, void *ptr)
-{
-    (void)ctx;
-    free(ptr);
-}
 
 static void no_log(void *ctx, int level, const char *line)
 {

@@ -139,6 +139,7 @@ static int open_descriptors(ckpt *c, ckpt_error *err)
 
 static void *thread_main(void *arg)
 {
+    pthread_setname_np(pthread_self(), "ckpt");
     ckpt__run(arg);
     return NULL;
 }
@@ -148,7 +149,6 @@ static int start_thread(ckpt *c, ckpt_error *err)
     int e = thread_start(&c->thread, thread_main, c);
     if (e != 0)
         return ckpt__fail_sys(err, e, "start the thread of %s", c->root);
-    pthread_setname_np(c->thread, "ckpt");
     return CKPT_OK;
 }
 

@@ -6,6 +6,8 @@
  */
 #include "engine_fake.h"
 
+#include "event.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -154,7 +156,7 @@ static void make_ready(struct shadow *s)
         s->next = NULL;
         *list = s;
     }
-    ckpt__event_set(f->event);
+    event_set(f->event);
 }
 
 static void real_done(struct ckpt__io *io)
@@ -219,7 +221,7 @@ static void age_late(struct fake *f)
 static int fake_reap(struct ckpt__engine *e)
 {
     struct fake *f = self(e);
-    ckpt__event_drain(f->event);
+    event_drain(f->event);
     f->real->cls->reap(f->real);
     age_late(f);
     if (f->reverse && f->with_real > 0)
@@ -286,7 +288,7 @@ static int fake_open_engine(struct ckpt__engine **ret, const struct ckpt__engine
         return rc;
     }
     f->base.cls = &fake_class;
-    f->event = ckpt__event_open();
+    f->event = event_open();
     f->poll = epoll_create1(EPOLL_CLOEXEC);
     assert(f->event >= 0 && f->poll >= 0);
     int fds[] = {f->event, f->real->cls->fd(f->real)};

@@ -1,6 +1,5 @@
 /*
- * engine.c: chooses an engine, and what engines share: one io by a plain system call, lists of ios,
- * the eventfd that announces completions.
+ * engine.c: chooses an engine, and what engines share: one io by a plain system call, lists of ios.
  *
  * No state. Knows nothing of rings and threads.
  */
@@ -10,10 +9,8 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -115,29 +112,4 @@ int ckpt__ios_finish(struct ckpt__ios done)
         count++;
     }
     return count;
-}
-
-int ckpt__event_open(void)
-{
-    int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    return fd < 0 ? -errno : fd;
-}
-
-void ckpt__event_set(int fd)
-{
-    /* fails only when the counter is full, and then it is set */
-    (void)eventfd_write(fd, 1);
-}
-
-void ckpt__event_drain(int fd)
-{
-    eventfd_t count;
-    (void)eventfd_read(fd, &count); /* EAGAIN: it was not set */
-}
-
-void ckpt__event_wait(int fd)
-{
-    struct pollfd p = {.fd = fd, .events = POLLIN};
-    while (poll(&p, 1, -1) < 0 && errno == EINTR)
-        continue;
 }

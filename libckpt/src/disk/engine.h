@@ -126,10 +126,4 @@ int ckpt__ios_finish(struct ckpt__ios done);
 /* Does one io by a plain system call: result. */
 int64_t ckpt__io_run(const struct ckpt__io *io);
 
-/* A nonblocking, close-on-exec eventfd, or -errno. Wake-ups merge: it is a hint, not a count. */
-int ckpt__event_open(void);
-void ckpt__event_set(int fd);
-void ckpt__event_drain(int fd);
-void ckpt__event_wait(int fd); /* until it is set */
-
 #endif

@@ -8,6 +8,7 @@
  */
 #include "disk/engine.h"
 #include "env.h"
+#include "event.h"
 #include "thread.h"
 
 #include <pthread.h>
@@ -35,7 +36,7 @@ static struct sync_engine *self(const struct ckpt__engine *e)
 static void finish_one(struct sync_engine *s, struct ckpt__io *io)
 {
     if (s->finished.head == NULL)
-        ckpt__event_set(s->event);
+        event_set(s->event);
     ckpt__ios_push(&s->finished, io);
 }
 
@@ -68,7 +69,7 @@ static int sync_open(struct ckpt__engine **ret, const struct ckpt__engine_config
     s->base.cls = &ckpt__engine_sync;
     s->env = config->env;
     int rc;
-    s->event = ckpt__event_open();
+    s->event = event_open();
     if (s->event < 0) {
         rc = ckpt__fail_sys(err, -s->event, "eventfd for the sync engine");
         goto free_engine;
@@ -105,7 +106,7 @@ static void sync_submit(struct ckpt__engine *e, struct ckpt__io *io)
 static int sync_reap(struct ckpt__engine *e)
 {
     struct sync_engine *s = self(e);
-    ckpt__event_drain(s->event); /* before looking: what comes later sets it again */
+    event_drain(s->event); /* before looking: what comes later sets it again */
     pthread_mutex_lock(&s->lock);
     struct ckpt__ios done = s->finished;
     s->finished = (struct ckpt__ios){NULL, NULL};
@@ -125,7 +126,7 @@ static void sync_cancel(struct ckpt__engine *e)
     struct sync_engine *s = self(e);
     pthread_mutex_lock(&s->lock);
     if (ckpt__ios_cancel(&s->queued, &s->finished) > 0)
-        ckpt__event_set(s->event);
+        event_set(s->event);
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -134,7 +135,7 @@ static void sync_close(struct ckpt__engine *e)
     struct sync_engine *s = self(e);
     sync_cancel(e);
     while (s->outstanding > 0) {
-        ckpt__event_wait(s->event);
+        event_wait(s->event);
         sync_reap(e);
     }
     pthread_mutex_lock(&s->lock);

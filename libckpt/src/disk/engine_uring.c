@@ -9,6 +9,7 @@
  */
 #include "disk/engine.h"
 #include "env.h"
+#include "event.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -138,7 +139,7 @@ static int uring_open(struct ckpt__engine **ret, const struct ckpt__engine_confi
         return ckpt__fail(err, CKPT_ENOMEM, "no memory for the io_uring engine");
     u->base.cls = &ckpt__engine_uring;
     u->env = config->env;
-    u->event = ckpt__event_open();
+    u->event = event_open();
     int rc;
     if (u->event < 0) {
         rc = ckpt__fail_sys(err, -u->event, "eventfd for the io_uring engine");
@@ -248,7 +249,7 @@ static void finish(struct uring_engine *u, struct ckpt__io *io, int64_t result)
 {
     io->result = result;
     ckpt__ios_push(&u->finished, io);
-    ckpt__event_set(u->event);
+    event_set(u->event);
 }
 
 /* A filter or a limit that came after open; nothing may be lost by it. */
@@ -283,7 +284,7 @@ static void enter(struct uring_engine *u)
     if (!busy || u->stalls > MAX_STALLS)
         stop_using_ring(u, taken < 0 ? -taken : EAGAIN);
     else if (stalled)
-        ckpt__event_set(u->event);
+        event_set(u->event);
 }
 
 static void start(struct uring_engine *u)
@@ -336,7 +337,7 @@ static int reap_ring(struct uring_engine *u)
 static int uring_reap(struct ckpt__engine *e)
 {
     struct uring_engine *u = self(e);
-    ckpt__event_drain(u->event); /* before looking: what comes later sets it again */
+    event_drain(u->event); /* before looking: what comes later sets it again */
     struct ckpt__ios done = u->finished;
     u->finished = (struct ckpt__ios){NULL, NULL};
     int count = ckpt__ios_finish(done) + reap_ring(u);
@@ -354,7 +355,7 @@ static void uring_cancel(struct ckpt__engine *e)
 {
     struct uring_engine *u = self(e);
     if (ckpt__ios_cancel(&u->queued, &u->finished) > 0)
-        ckpt__event_set(u->event);
+        event_set(u->event);
 }
 
 /* A forked child may hold the ring's descriptor, so closing it is not enough: buffers and eventfd
@@ -364,7 +365,7 @@ static void uring_close(struct ckpt__engine *e)
     struct uring_engine *u = self(e);
     uring_cancel(e);
     while (u->outstanding > 0) {
-        ckpt__event_wait(u->event);
+        event_wait(u->event);
         uring_reap(e);
     }
     if (u->pool != NULL)

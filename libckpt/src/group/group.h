@@ -34,7 +34,7 @@ struct ckpt__group {
     size_t len;
     int must_put; /* our record is not yet on the board as it should be */
     int32_t timeout_ms;
-    int64_t deadline_ms;
+    uint64_t deadline_ms;
     int delay_ms;
 };
 

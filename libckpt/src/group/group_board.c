@@ -151,7 +151,7 @@ static void group_exchange(void *ctx, const void *blob, size_t len, int32_t time
     g->done = done;
     g->done_ctx = done_ctx;
     g->timeout_ms = timeout_ms;
-    g->deadline_ms = ckpt__now_ms() + timeout_ms;
+    g->deadline_ms = clock_in_ms(timeout_ms);
     g->must_put = 1;
     g->other_world = 0;
     g->delay_ms = 1;

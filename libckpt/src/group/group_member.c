@@ -100,6 +100,6 @@ void ckpt__group_poll_member(struct ckpt__group *g)
             break;
     }
     int grace_ms = g->timeout_ms < MAX_GRACE_MS ? g->timeout_ms : MAX_GRACE_MS;
-    if (ckpt__now_ms() >= g->deadline_ms + grace_ms)
+    if (clock_ms() >= g->deadline_ms + (uint64_t)grace_ms)
         time_out_other(g);
 }

@@ -148,6 +148,6 @@ void ckpt__group_poll_root(struct ckpt__group *g)
         new_session(g);
     else if (missing == 0)
         answer_all(g);
-    if (g->done != NULL && ckpt__now_ms() >= g->deadline_ms)
+    if (g->done != NULL && clock_ms() >= g->deadline_ms)
         time_out_root(g);
 }

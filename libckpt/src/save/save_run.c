@@ -96,7 +96,7 @@ static bool all_fine(struct ckpt_save *s, const struct ckpt__verdict *all, const
 static void agreed_published(void *ctx, const struct ckpt__verdict *all, const ckpt_error *result)
 {
     struct ckpt_save *s = ctx;
-    s->committed_ns = ckpt__save_elapsed(s, ckpt__now_ns());
+    s->committed_ns = ckpt__save_elapsed(s, clock_ns());
     if (all_fine(s, all, result)) {
         s->commit_digest = all[0].digest;
         finish(s);
@@ -154,7 +154,7 @@ static void index_written(struct ckpt_save *s)
 
 static void staged(struct ckpt_save *s)
 {
-    s->index.synced_ns = ckpt__save_elapsed(s, ckpt__now_ns());
+    s->index.synced_ns = ckpt__save_elapsed(s, clock_ns());
     if (ckpt__save_failed(s)) {
         written(s);
         return;
@@ -218,7 +218,7 @@ static void prepared(struct ckpt_save *s)
 void ckpt__save_run(struct ckpt__task *t)
 {
     struct ckpt_save *s = (struct ckpt_save *)t;
-    s->begun_ns = ckpt__now_ns();
+    s->begun_ns = clock_ns();
     if (!s->aborted)
         ckpt__layout_build(&s->index.layout, &s->error);
     if (ckpt__save_leads(s) && !ckpt__save_failed(s))

@@ -50,7 +50,7 @@ static void close_file(struct ckpt_save *s)
 /* The last block has been written, or a failed save has let go of its blocks. */
 static void all_written(struct ckpt_save *s)
 {
-    s->index.written_ns = ckpt__save_elapsed(s, ckpt__now_ns());
+    s->index.written_ns = ckpt__save_elapsed(s, clock_ns());
     s->pumping = false;
     if (ckpt__save_failed(s))
         close_file(s);
@@ -113,7 +113,7 @@ void ckpt__save_pump(struct ckpt_save *s)
     s->in_flight++;
     s->next_off += len;
     if (s->next_off == total) {
-        s->index.staged_ns = ckpt__save_elapsed(s, ckpt__now_ns());
+        s->index.staged_ns = ckpt__save_elapsed(s, clock_ns());
         ckpt__save_tell_staged(s);
     }
     ckpt__again(s->c);

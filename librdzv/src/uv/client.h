@@ -6,6 +6,7 @@
 #define RDZV_UV_CLIENT_H
 
 #include "alloc.h"
+#include "clock.h"
 #include "core/client_c10d.h"
 #include "outbox.h"
 #include "queue.h"
@@ -134,9 +135,6 @@ void rdzv__client_down(struct rdzv_client *c);
 void rdzv__client_free_addresses(struct rdzv_client *c);
 
 /* client_io.c */
-uint64_t rdzv__client_now(void);
-/* The time at which `ms` are over. Now's milliseconds are cut off, so it is one more. */
-uint64_t rdzv__client_in(int64_t ms);
 /* Puts the socket c->fd under watch. Returns 0 or an errno. */
 int rdzv__client_watch_new(struct rdzv_client *c);
 void rdzv__client_watch(struct rdzv_client *c, int events);

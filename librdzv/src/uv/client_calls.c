@@ -48,7 +48,7 @@ static int64_t submit(struct rdzv_client *c, const struct rdzv__request *r, cons
     int32_t timeout_ms = how->timeout_ms > 0 ? how->timeout_ms : c->options.timeout_ms;
     call->call.id = ++c->last_id;
     call->call.no_wait = how->timeout_ms == RDZV_NO_WAIT;
-    call->call.deadline_ms = rdzv__client_in(timeout_ms);
+    call->call.deadline_ms = clock_in_ms(timeout_ms);
     call->client = c;
     call->done = how->done;
     call->ctx = how->ctx;

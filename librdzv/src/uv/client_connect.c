@@ -79,7 +79,7 @@ static void set_phase(struct rdzv_client *c, int phase, uint64_t end_ms)
 
 static uint64_t at_most(const struct rdzv_client *c, int32_t ms)
 {
-    uint64_t end = rdzv__client_in(ms);
+    uint64_t end = clock_in_ms(ms);
     return end < c->connect_end_ms ? end : c->connect_end_ms;
 }
 
@@ -155,7 +155,7 @@ static void try_next(struct rdzv_client *c)
 static void begin_hello(struct rdzv_client *c)
 {
     set_phase(c, RDZV__PHASE_HELLO, at_most(c, c->options.hello_timeout_ms));
-    rdzv__client_core_hello(&c->core, random_number(), rdzv__client_now());
+    rdzv__client_core_hello(&c->core, random_number(), clock_ms());
     if (c->core.state == RDZV__CLIENT_FAILED)
         rdzv__client_down(c);
     else
@@ -240,7 +240,7 @@ static void begin_round(struct rdzv_client *c)
 
 void rdzv__client_connect(struct rdzv_client *c)
 {
-    c->connect_end_ms = rdzv__client_in(c->options.connect_timeout_ms);
+    c->connect_end_ms = clock_in_ms(c->options.connect_timeout_ms);
     begin_round(c);
 }
 

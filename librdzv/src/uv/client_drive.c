@@ -41,7 +41,7 @@ void rdzv__client_arm(struct rdzv_client *c)
 {
     if (c->closing || (c->drive == RDZV_DRIVE_CALLER && c->timer_fd < 0))
         return;
-    uint64_t now = rdzv__client_now();
+    uint64_t now = clock_ms();
     uint64_t next = queue_empty(&c->core.done) ? rdzv__client_next_ms(c) : now;
     if (next >= c->armed_ms)
         return;
@@ -104,7 +104,7 @@ void rdzv__client_post(struct rdzv_client *c, struct rdzv__client_call *call)
         uv_async_send(&c->async);
         return;
     }
-    rdzv__client_core_submit(&c->core, &call->call, rdzv__client_now());
+    rdzv__client_core_submit(&c->core, &call->call, clock_ms());
     kick(c);
 }
 
@@ -119,7 +119,7 @@ void rdzv__client_post_cancel(struct rdzv_client *c, struct rdzv__client_call *c
         return;
     }
     call->call.canceled = 1;
-    rdzv__client_core_cancel_marked(&c->core, rdzv__client_now());
+    rdzv__client_core_cancel_marked(&c->core, clock_ms());
     kick(c);
 }
 
@@ -176,7 +176,7 @@ int rdzv_client_fd(rdzv_client *c)
 
 static void do_what_is_due(struct rdzv_client *c)
 {
-    if (rdzv__client_next_ms(c) <= rdzv__client_now())
+    if (rdzv__client_next_ms(c) <= clock_ms())
         rdzv__client_on_time(c);
     rdzv__client_settle(c);
 }
@@ -212,30 +212,20 @@ static int turn(struct rdzv_client *c, int timeout_ms)
     return 0;
 }
 
-/* For poll: at most until `end`. */
-static int poll_ms(uint64_t now, uint64_t end)
-{
-    if (end == UINT64_MAX)
-        return -1;
-    if (end <= now)
-        return 0;
-    return end - now < 3600000 ? (int)(end - now) : 3600000;
-}
-
 static int wait_driven(struct rdzv_client *c, int timeout_ms)
 {
-    uint64_t now = rdzv__client_now();
-    uint64_t end = timeout_ms < 0 ? UINT64_MAX : rdzv__client_in(timeout_ms);
+    uint64_t now = clock_ms();
+    uint64_t end = timeout_ms < 0 ? UINT64_MAX : clock_in_ms(timeout_ms);
     rdzv__client_settle(c);
     for (;;) {
         int count = rdzv__client_hand_over(c);
         if (count > 0)
             return count;
         uint64_t next = rdzv__client_next_ms(c);
-        if (turn(c, poll_ms(now, next < end ? next : end)) < 0)
+        if (turn(c, clock_poll_ms(now, next < end ? next : end)) < 0)
             return 0;
         count = rdzv__client_hand_over(c);
-        now = rdzv__client_now();
+        now = clock_ms();
         if (count > 0 || now >= end)
             return count;
     }
@@ -243,16 +233,16 @@ static int wait_driven(struct rdzv_client *c, int timeout_ms)
 
 static int wait_thread(struct rdzv_client *c, int timeout_ms)
 {
-    uint64_t now = rdzv__client_now();
-    uint64_t end = timeout_ms < 0 ? UINT64_MAX : rdzv__client_in(timeout_ms);
+    uint64_t now = clock_ms();
+    uint64_t end = timeout_ms < 0 ? UINT64_MAX : clock_in_ms(timeout_ms);
     for (;;) {
         struct pollfd p = {.fd = c->out.mailbox.fd, .events = POLLIN};
-        if (poll(&p, 1, poll_ms(now, end)) < 0)
+        if (poll(&p, 1, clock_poll_ms(now, end)) < 0)
             return errno == EINTR ? 0 : RDZV_EIO;
         c->in_callback++;
         int count = mailbox_deliver(&c->out.mailbox);
         c->in_callback--;
-        now = rdzv__client_now();
+        now = clock_ms();
         if (count > 0 || now >= end)
             return count;
     }
@@ -301,7 +291,7 @@ static void on_inbox(uv_async_t *async)
     struct rdzv_client *c = async->data;
     if (c->closing)
         return;
-    uint64_t now = rdzv__client_now();
+    uint64_t now = clock_ms();
     pthread_mutex_lock(&c->inbox_lock);
     while (!queue_empty(&c->inbox)) {
         struct rdzv__call *call = CONTAINER_OF(c->inbox.next, struct rdzv__call, link);

@@ -16,16 +16,6 @@ struct rdzv__client_socket {
     struct rdzv_client *client;
 };
 
-uint64_t rdzv__client_now(void)
-{
-    return uv_hrtime() / 1000000;
-}
-
-uint64_t rdzv__client_in(int64_t ms)
-{
-    return rdzv__client_now() + (uint64_t)ms + (ms > 0);
-}
-
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
     struct rdzv__client_socket *s = poll->data;
@@ -115,7 +105,7 @@ static int receive(struct rdzv_client *c, int block)
             rdzv__client_lost(c, n < 0 ? errno : 0);
             return 0;
         }
-        rdzv__client_core_feed(&c->core, buffer, (size_t)n, rdzv__client_now());
+        rdzv__client_core_feed(&c->core, buffer, (size_t)n, clock_ms());
         rdzv__client_follow_core(c);
         if (n < READ_BYTES)
             return 0;
@@ -146,7 +136,7 @@ static void transmit(struct rdzv_client *c)
     while ((len = rdzv__client_core_output(&c->core, &bytes)) > 0) {
         ssize_t n = send(c->fd, bytes, len, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n >= 0) {
-            rdzv__client_core_sent(&c->core, (size_t)n, rdzv__client_now());
+            rdzv__client_core_sent(&c->core, (size_t)n, clock_ms());
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
             rdzv__client_watch(c, UV_READABLE | UV_WRITABLE);
             return;
@@ -163,7 +153,7 @@ static void transmit(struct rdzv_client *c)
 
 void rdzv__client_settle(struct rdzv_client *c)
 {
-    rdzv__client_core_pump(&c->core, rdzv__client_now());
+    rdzv__client_core_pump(&c->core, clock_ms());
     if (c->phase == RDZV__PHASE_HELLO || c->phase == RDZV__PHASE_UP)
         transmit(c);
     if (c->drive != RDZV_DRIVE_CALLER)
@@ -179,7 +169,7 @@ uint64_t rdzv__client_next_ms(const struct rdzv_client *c)
 
 void rdzv__client_on_time(struct rdzv_client *c)
 {
-    uint64_t now = rdzv__client_now();
+    uint64_t now = clock_ms();
     if (c->phase_end_ms <= now)
         rdzv__client_phase_over(c, now);
     rdzv__client_core_tick(&c->core, now);
