@@ -1,23 +1,19 @@
-"""Shared fixtures. The suite runs against an installed package, or against the source tree with
-RALLYPOINT_LIB_DIR naming a build directory."""
+"""Shared fixtures."""
 
 import ctypes
 import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+
+import source_tree
 
 # A shell that starts us in the background has SIGINT ignored, and so would every process of ours.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-TOP = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(TOP / "tests" / "support"))
-
-if os.environ.get("RALLYPOINT_LIB_DIR"):
-    sys.path.insert(0, str(TOP / "bindings" / "python" / "src"))
+source_tree.use_package()
 
 try:
     import rallypoint.ckpt  # noqa: F401

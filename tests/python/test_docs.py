@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from conftest import TOP
 from rallypoint import ckpt
+from source_tree import TOP
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from conftest import TOP
 from rallypoint import _ffi
+from source_tree import PACKAGE, TOP
 
 HEADERS = {
     "ckpt": [TOP / "libckpt" / "include" / "ckpt.h"],
@@ -155,7 +155,7 @@ def test_wrong_library_is_an_import_error(tmp_path, package_env, body, text):
     if body is not None:
         compile_library(tmp_path, body)
     package_env["RALLYPOINT_LIB_DIR"] = str(tmp_path)
-    package_env["PYTHONPATH"] = str(TOP / "bindings" / "python" / "src")
+    package_env["PYTHONPATH"] = str(PACKAGE)
     done = subprocess.run([sys.executable, "-c", "import rallypoint; rallypoint.ckpt"],
                           env=package_env, capture_output=True, text=True)
     assert done.returncode == 1
@@ -163,7 +163,7 @@ def test_wrong_library_is_an_import_error(tmp_path, package_env, body, text):
 
 
 def test_source_is_python_3_9():
-    for path in sorted((TOP / "bindings" / "python" / "src").rglob("*.py")):
+    for path in sorted(PACKAGE.rglob("*.py")):
         tree = ast.parse(path.read_text(), feature_version=(3, 9))
         futures = [node for node in tree.body if isinstance(node, ast.ImportFrom)
                    and node.module == "__future__"]

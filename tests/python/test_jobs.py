@@ -4,25 +4,17 @@ import gc
 import logging
 import os
 import threading
-import time
 from datetime import timedelta
 
 import pytest
 
 from rallypoint import _ffi, errors, rdzv
+from waits import eventually
 
 
 def torch_client(job, timeout=20):
     dist = pytest.importorskip("torch.distributed", reason="torch is not installed")
     return dist.TCPStore("127.0.0.1", job.port, is_master=False, timeout=timedelta(seconds=timeout))
-
-
-def eventually(condition):
-    """Counters are published just after the answers went out."""
-    deadline = time.monotonic() + 15
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_torch_clients_of_two_jobs():

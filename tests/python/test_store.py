@@ -10,8 +10,9 @@ import time
 
 import pytest
 
-from alarms import alarms, interrupted_at_any_moment, on_alarm
+from alarms import handled_at_any_moment, interrupted_at_any_moment, on_alarm
 from rallypoint import errors, rdzv
+from waits import eventually
 
 
 @pytest.fixture
@@ -151,14 +152,6 @@ def test_interrupts_at_any_moment(store):
     assert interrupted_at_any_moment(work, after) > 100
 
 
-def eventually(condition):
-    """Counters are published just after the answers went out."""
-    deadline = time.monotonic() + 15
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 class Interrupt(Exception):
     pass
 
@@ -263,21 +256,7 @@ def test_a_signal_handler_in_a_log_line(server, during_a_log_line):
 
 
 def test_signal_handlers_use_the_store_at_any_moment(store):
-    rng, handled = random.Random(1), []
-
-    def handler():
-        handled.append(store.add("handled", 1))
-        arm(rng.uniform(50e-6, 2e-3))
-
-    end, number = time.monotonic() + 3, 0
-    with alarms(handler) as arm:
-        arm(1e-3)
-        while time.monotonic() < end:
-            number += 1
-            store.set("k", str(number))
-            assert store.get("k") == str(number).encode()
-            assert store.add("n", 1) == number
-    assert len(handled) > 50 and handled == list(range(1, len(handled) + 1))
+    handled_at_any_moment(store)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -57,3 +57,22 @@ def interrupted_at_any_moment(work, after=lambda: None, seconds=4, shortest=20e-
                 interrupted += 1
             after()
     return interrupted
+
+
+def handled_at_any_moment(store):
+    """Uses a store while signal handlers use it, too: each call gets its own answer."""
+    rng, handled = random.Random(1), []
+
+    def handler():
+        handled.append(store.add("handled", 1))
+        arm(rng.uniform(50e-6, 2e-3))
+
+    end, number = time.monotonic() + 3, 0
+    with alarms(handler) as arm:
+        arm(1e-3)
+        while time.monotonic() < end:
+            number += 1
+            store.set("k", str(number))
+            assert store.get("k") == str(number).encode()
+            assert store.add("n", 1) == number
+    assert len(handled) > 50 and handled == list(range(1, len(handled) + 1))

@@ -5,23 +5,19 @@ behaviour and not our reading of it. test_torch_differences.py holds what differ
 """
 import multiprocessing
 import os
-import sys
 import threading
 from datetime import timedelta
 
 import pytest
 
 import servers as under_test
+import source_tree
 
 # torch looks up the name of every peer for its log lines; where no name server answers, that
 # takes 5 s each time unless told otherwise.
 os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
 
-sys.path.insert(0, str(under_test.SOURCE / "tests" / "support"))
-
-# As in tests/python: the installed package, or the source tree with libraries from a build.
-if os.environ.get("RALLYPOINT_LIB_DIR"):
-    sys.path.insert(0, str(under_test.SOURCE / "bindings" / "python" / "src"))
+source_tree.use_package()
 
 
 @pytest.fixture(scope="session")

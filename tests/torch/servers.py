@@ -9,8 +9,9 @@ import subprocess
 import sys
 import time
 
+from source_tree import TOP
+
 HERE = pathlib.Path(__file__).resolve().parent
-SOURCE = HERE.parent.parent
 NO_RDZVD = "no rdzvd: set RDZVD to its path, or build it (build/*/librdzv/rdzvd)"
 
 
@@ -18,7 +19,7 @@ def rdzvd_path():
     """$RDZVD, else the newest one in a build tree; None if there is none."""
     if os.environ.get("RDZVD"):
         return os.environ["RDZVD"]
-    built = list(SOURCE.glob("build/*/librdzv/rdzvd")) + list(SOURCE.glob("build/librdzv/rdzvd"))
+    built = list(TOP.glob("build/*/librdzv/rdzvd")) + list(TOP.glob("build/librdzv/rdzvd"))
     return str(max(built, key=lambda p: p.stat().st_mtime)) if built else None
 
 
@@ -36,13 +37,6 @@ def read_line(pipe, timeout=10):
             raise AssertionError(f"the process ended after {line!r}")
         line += byte
     return line.decode()
-
-
-def eventually(condition, timeout=5):
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 class Rdzvd:

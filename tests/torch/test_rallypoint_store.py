@@ -18,8 +18,10 @@ from datetime import timedelta
 import pytest
 
 import servers
-from alarms import alarms, interrupted_at_any_moment, on_alarm
-from servers import eventually, raw
+from alarms import handled_at_any_moment, interrupted_at_any_moment, on_alarm
+from servers import raw
+from source_tree import TOP
+from waits import eventually
 
 dist = pytest.importorskip("torch.distributed", reason="torch is not installed for this Python")
 import rallypoint.torch  # noqa: E402  (it needs torch)
@@ -344,7 +346,7 @@ def test_an_interrupt_ends_a_wait(local, call):
                              env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))
     try:
         assert servers.read_line(child.stdout, timeout=60) == "ready\n"
-        eventually(lambda: local.stats().waiting == 1, timeout=10)
+        eventually(lambda: local.stats().waiting == 1)
         child.send_signal(signal.SIGINT)
         assert servers.read_line(child.stdout, timeout=10) == "interrupted 1\n"
         assert child.wait(timeout=60) == 0
@@ -430,21 +432,7 @@ def test_a_signal_handler_closes_the_store(rdzvd, call):
 
 
 def test_signal_handlers_use_the_store_at_any_moment(local, store):
-    rng, handled = random.Random(1), []
-
-    def handler():
-        handled.append(store.add("handled", 1))
-        arm(rng.uniform(50e-6, 2e-3))
-
-    end, number = time.monotonic() + 3, 0
-    with alarms(handler) as arm:
-        arm(1e-3)
-        while time.monotonic() < end:
-            number += 1
-            store.set("k", str(number))
-            assert store.get("k") == str(number).encode()
-            assert store.add("n", 1) == number
-    assert len(handled) > 50 and handled == list(range(1, len(handled) + 1))
+    handled_at_any_moment(store)
     assert local.stats().connections <= 3
 
 
@@ -519,7 +507,7 @@ def test_a_process_may_end_with_open_stores(local):
 
 
 def test_the_code_of_the_page(local):
-    page = (servers.SOURCE / "docs" / "python.md").read_text()
+    page = (TOP / "docs" / "python.md").read_text()
     (code,) = (block for block in re.findall(r"```python\n(.*?)```", page, flags=re.S)
                if "rallypoint.torch" in block)
     code = code.replace('"192.0.2.10", 29400', f'"127.0.0.1", {local.port}')

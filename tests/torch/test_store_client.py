@@ -11,6 +11,7 @@ import time
 import pytest
 
 import servers
+from source_tree import TOP
 
 SERVE = """
 import sys, torch.distributed as dist
@@ -27,8 +28,8 @@ SYSTEM_PYTHON = "/usr/bin/python3"
 def program():
     if os.environ.get("STORE_CLIENT"):
         return os.environ["STORE_CLIENT"]
-    built = list(servers.SOURCE.glob("build/*/examples/store_client"))
-    built += list(servers.SOURCE.glob("build/examples/store_client"))
+    built = list(TOP.glob("build/*/examples/store_client"))
+    built += list(TOP.glob("build/examples/store_client"))
     if not built:
         pytest.skip("no store_client: set STORE_CLIENT to its path, or build it")
     return str(max(built, key=lambda path: path.stat().st_mtime))

@@ -5,12 +5,11 @@ import os
 import pathlib
 import socket
 import subprocess
-import sys
 
 import pytest
 
 import agents
-import servers
+from source_tree import PACKAGE
 from test_store_client import torch_store
 
 PYTHON = "/usr/bin/python3"
@@ -78,7 +77,7 @@ def package():
     """Environment in which the system's Python imports our package, and none of this one's."""
     import rallypoint
     bundled = str(pathlib.Path(rallypoint.__file__).with_name("_lib"))
-    return dict(os.environ, PYTHONPATH=str(servers.SOURCE / "bindings" / "python" / "src"),
+    return dict(os.environ, PYTHONPATH=str(PACKAGE),
                 RALLYPOINT_LIB_DIR=os.environ.get("RALLYPOINT_LIB_DIR", bundled))
 
 

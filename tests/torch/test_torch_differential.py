@@ -10,6 +10,7 @@ import subprocess
 import pytest
 
 import servers
+from source_tree import TOP
 
 SEED = int(os.environ.get("DIFFERENTIAL_SEED", "20260730"))
 LONG = int(os.environ.get("DIFFERENTIAL_REQUESTS", "1000000"))
@@ -32,7 +33,7 @@ def driver():
         return None
     beside = pathlib.Path(rdzvd).resolve().parents[1] / "tests/differential/c10d_differential"
     built = [beside] if beside.exists() else list(
-        servers.SOURCE.glob("build/*/tests/differential/c10d_differential"))
+        TOP.glob("build/*/tests/differential/c10d_differential"))
     return str(max(built, key=lambda p: p.stat().st_mtime)) if built else None
 
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 import servers
-from servers import eventually
+from waits import eventually
 
 dist = pytest.importorskip("torch.distributed", reason="torch is not installed for this Python")
 import ranks  # noqa: E402  (it needs torch)
