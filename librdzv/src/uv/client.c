@@ -97,7 +97,6 @@ static void init(struct rdzv_client *c, const rdzv_client_options *o, const rdzv
     c->timer_fd = -1;
     c->armed_ms = UINT64_MAX;
     c->phase_end_ms = UINT64_MAX;
-    snprintf(c->trouble, sizeof c->trouble, "nothing was tried yet");
     queue_init(&c->open_calls);
     queue_init(&c->inbox);
     queue_init(&c->cancels);

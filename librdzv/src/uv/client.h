@@ -61,9 +61,9 @@ struct rdzv_client {
     char host[256];    /* without brackets */
     char service[8];   /* the port as text */
     char peer[288];    /* "HOST:PORT" as given, for texts */
-    char trouble[200]; /* why the last try failed */
-    int trouble_errno;
-    int told_trouble; /* errno of the last line in the log about it */
+    char trouble[200]; /* why the last try failed; empty = none has */
+    int trouble_errno; /* behind `trouble`, or 0 */
+    int told_trouble;  /* errno of the last line in the log about it */
 
     int phase;
     uint64_t phase_end_ms; /* UINT64_MAX = no limit */

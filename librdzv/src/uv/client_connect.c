@@ -296,24 +296,40 @@ void rdzv__client_follow_core(struct rdzv_client *c)
     rdzv__client_log(c, RDZV_LOG_INFO, "store %s: connected", c->peer);
 }
 
-void rdzv__client_phase_over(struct rdzv_client *c, uint64_t now_ms)
+static const char *dialect_hint(const struct rdzv_client *c)
+{
+    return c->core.config.legacy ? "" : " (a store of PyTorch 2.0 or older needs dialect A)";
+}
+
+/* The deadline of all tries has come. A try that it cuts short says less than one that failed, but
+ * a peer that took the connection may be a store that came up a moment ago. */
+static void out_of_time(struct rdzv_client *c)
 {
     if (c->phase == RDZV__PHASE_HELLO) {
-        rdzv__client_core_fail(
-            &c->core, RDZV_ENOTSTORE, 0,
-            "not a c10d store, or stuck: %s took the connection and is silent%s", c->peer,
-            c->core.config.legacy ? "" : " (a store of PyTorch 2.0 or older needs dialect A)");
+        snprintf(c->trouble, sizeof c->trouble,
+                 "the peer took the connection and is silent: not a c10d store, stuck, or just "
+                 "starting%s",
+                 dialect_hint(c));
+        c->trouble_errno = 0;
+    } else if (c->trouble[0] == '\0') {
+        snprintf(c->trouble, sizeof c->trouble, "no answer to %s",
+                 c->phase == RDZV__PHASE_CONNECT ? "connecting" : "looking the name up");
+    }
+    rdzv__client_core_fail(&c->core, RDZV_ETIMEDOUT, c->trouble_errno,
+                           "no connection to %s within %d ms; last: %s", c->peer,
+                           c->options.connect_timeout_ms, c->trouble);
+    rdzv__client_down(c);
+}
+
+void rdzv__client_phase_over(struct rdzv_client *c, uint64_t now_ms)
+{
+    if (c->phase == RDZV__PHASE_HELLO && c->phase_end_ms < c->connect_end_ms) {
+        rdzv__client_core_fail(&c->core, RDZV_ENOTSTORE, 0,
+                               "not a c10d store, or stuck: %s took the connection and is silent%s",
+                               c->peer, dialect_hint(c));
         rdzv__client_down(c);
     } else if (now_ms >= c->connect_end_ms) {
-        /* A try that is cut short says less than one that failed. */
-        if (c->tries == 0 && c->phase != RDZV__PHASE_PAUSE)
-            snprintf(c->trouble, sizeof c->trouble, "%s",
-                     c->phase == RDZV__PHASE_CONNECT ? "no answer to connecting"
-                                                     : "no answer to looking the name up");
-        rdzv__client_core_fail(&c->core, RDZV_ETIMEDOUT, c->trouble_errno,
-                               "no connection to %s within %d ms; last: %s", c->peer,
-                               c->options.connect_timeout_ms, c->trouble);
-        rdzv__client_down(c);
+        out_of_time(c);
     } else if (c->phase == RDZV__PHASE_CONNECT) {
         try_failed(c, ETIMEDOUT, "connecting", strerror(ETIMEDOUT));
     } else if (c->phase == RDZV__PHASE_PAUSE) {

@@ -47,12 +47,17 @@ rdzv_client_options one_options(uint16_t port)
     return opt;
 }
 
-void one_open(const rdzv_client_options *opt)
+void one_open_with(const rdzv_client_options *opt, rdzv__lookup_fn lookup)
 {
     rdzv_error err;
     if (the.drive == RDZV_DRIVE_LOOP)
         ck_assert_int_eq(uv_loop_init(&the.loop), 0);
-    ck_assert_msg(rdzv_client_open(&the.client, opt, &err) == RDZV_OK, "%s", err.text);
+    ck_assert_msg(rdzv__client_open(&the.client, opt, lookup, &err) == RDZV_OK, "%s", err.text);
+}
+
+void one_open(const rdzv_client_options *opt)
+{
+    one_open_with(opt, uv_getaddrinfo);
 }
 
 static void turn(void)

@@ -3,9 +3,7 @@
 #define TESTS_RDZV_ONE_H
 
 #include "net.h"
-#include "rdzv_client.h"
-
-#include <uv.h>
+#include "uv/client.h"
 
 enum { ONE_WAYS = 3, ONE_NO_PORT = 1 /* nobody listens there */ };
 
@@ -36,6 +34,8 @@ void one_finish(void);
 rdzv_client_options one_options(uint16_t port);
 /* Opens the client. */
 void one_open(const rdzv_client_options *opt);
+/* The same; names are looked up by `lookup`. */
+void one_open_with(const rdzv_client_options *opt, rdzv__lookup_fn lookup);
 void one_close(void);
 
 rdzv_bytes one_text(const char *s);
