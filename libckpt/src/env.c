@@ -6,6 +6,7 @@
 #include "options.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,17 +76,17 @@ void ckpt__log(const struct ckpt__env *env, int level, const char *fmt, ...)
     env->log(env->log_ctx, level, line);
 }
 
-int ckpt__options_read(void *ret, size_t known, const void *opt, const char *what, ckpt_error *err)
+int ckpt__struct_read(void *ret, size_t known, const void *given, size_t least, const char *advice,
+                      ckpt_error *err)
 {
-    switch (options_read(ret, known, opt, sizeof(size_t))) {
+    switch (options_read(ret, known, given, least)) {
     case OPTIONS_OK:
         return CKPT_OK;
     case OPTIONS_TOO_NEW:
-        return ckpt__fail(err, CKPT_EINVAL, "%s: a field is set that version %d does not know",
-                          what, (int)ckpt_version());
+        return ckpt__fail(err, CKPT_EINVAL, "a field is set that version %d does not know: %s",
+                          (int)ckpt_version(), advice);
     default:
-        return ckpt__fail(err, CKPT_EINVAL, "%s: fill them in with their init function first",
-                          what);
+        return ckpt__fail(err, CKPT_EINVAL, "the caller's struct is not set up: %s", advice);
     }
 }
 

@@ -7,7 +7,6 @@
 
 #include "ckpt.h"
 
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -22,9 +21,11 @@ struct ckpt__env {
 /* Fills env with libc's allocator when a is NULL, and with silence. */
 void ckpt__env_init(struct ckpt__env *env, const ckpt_allocator *a);
 
-/* Reads a caller's options, whatever release he was compiled for, over the `known` bytes of
- * defaults at ret. `what` names them in the message. */
-int ckpt__options_read(void *ret, size_t known, const void *opt, const char *what, ckpt_error *err);
+/* Reads a caller's struct that begins with its size, whatever release he was compiled for, over the
+ * `known` bytes of defaults at ret. A size below `least` was never set; `advice`, how to set
+ * it, is for the message. */
+int ckpt__struct_read(void *ret, size_t known, const void *given, size_t least, const char *advice,
+                      ckpt_error *err);
 
 /* Room for one more item in a growing array: *items is a pointer of any type, whose items are moved
  * to larger memory when count has reached *capacity. False when out of memory. */

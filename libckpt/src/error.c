@@ -5,6 +5,7 @@
 #include "env.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -72,10 +72,12 @@ static int check_options(const ckpt_options *opt, ckpt_error *err)
     if (opt->run_id != NULL && strlen(opt->run_id) > CKPT__MAX_RUN_ID_BYTES)
         return ckpt__fail(err, CKPT_EINVAL, "options: run_id is longer than %d bytes",
                           CKPT__MAX_RUN_ID_BYTES);
-    if (opt->group != NULL &&
-        (opt->group->size < sizeof *opt->group || opt->group->exchange == NULL ||
-         opt->group->fd == NULL || opt->group->dispatch == NULL || opt->group->cancel == NULL))
-        return ckpt__fail(err, CKPT_EINVAL, "options: the group lacks its size or a callback");
+    if (opt->allocator != NULL && (opt->allocator->alloc == NULL || opt->allocator->free == NULL))
+        return ckpt__fail(err, CKPT_EINVAL, "options: allocator lacks a function");
+    const ckpt_group *g = opt->group;
+    if (g != NULL &&
+        (g->exchange == NULL || g->fd == NULL || g->dispatch == NULL || g->cancel == NULL))
+        return ckpt__fail(err, CKPT_EINVAL, "options: the group lacks a callback");
     return CKPT_OK;
 }
 
@@ -163,7 +165,10 @@ void ckpt__release(ckpt *c)
         close(c->tick_fd);
     if (c->has_group && c->group.close != NULL)
         c->group.close(c->group.ctx);
-    mailbox_deliver(&c->out.mailbox);
+    if (c->closing) { /* what was said meanwhile; of an open that failed err tells */
+        c->in_callback = true;
+        mailbox_deliver(&c->out.mailbox);
+    }
     outbox_free(&c->out);
     mailbox_free(&c->in);
     ckpt__pool_free(&c->pool);
@@ -234,19 +239,13 @@ static int open_mailboxes(ckpt *c, const ckpt_options *opt, ckpt_error *err)
 /* The table of a process that is alone. */
 static const ckpt_group nobody = {.size = sizeof nobody, .rank = 0, .world_size = 1};
 
-static int open_handle(ckpt **ret, const ckpt_options *opt, ckpt__engine_maker make, void *make_ctx,
-                       ckpt_error *err)
+static ckpt *allocate(const ckpt_options *opt, const ckpt_group *group)
 {
-    int rc = check_options(opt, err);
-    if (rc != CKPT_OK)
-        goto close_group;
     struct ckpt__env env;
     ckpt__env_init(&env, opt->allocator);
     ckpt *c = ckpt__alloc_zero(&env, sizeof *c);
-    if (c == NULL) {
-        rc = ckpt__fail(err, CKPT_ENOMEM, "open %s: out of memory", opt->root);
-        goto close_group;
-    }
+    if (c == NULL)
+        return NULL;
     c->env = env;
     c->env.log = log_to_caller;
     c->env.log_ctx = c;
@@ -256,30 +255,37 @@ static int open_handle(ckpt **ret, const ckpt_options *opt, ckpt__engine_maker m
     c->timeout_ms = opt->timeout_ms;
     c->own_thread = opt->drive == CKPT_DRIVE_THREAD;
     c->pid = getpid();
-    c->group = nobody;
+    c->group = *group;
+    c->has_group = opt->group != NULL;
     c->epoll_fd = -1;
     c->tick_fd = -1;
-    rc = open_mailboxes(c, opt, err);
+    return c;
+}
+
+/* The group has its size; it is taken over only on success. */
+static int open_handle(ckpt **ret, const ckpt_options *opt, const ckpt_group *group,
+                       ckpt__engine_maker make, void *make_ctx, ckpt_error *err)
+{
+    int rc = check_options(opt, err);
     if (rc != CKPT_OK)
-        goto free_handle;
-    if (opt->group != NULL) {
-        c->group = *opt->group;
-        c->has_group = true;
+        return rc;
+    ckpt *c = allocate(opt, group);
+    if (c == NULL)
+        return ckpt__fail(err, CKPT_ENOMEM, "open %s: out of memory", opt->root);
+    rc = open_mailboxes(c, opt, err);
+    if (rc != CKPT_OK) {
+        struct ckpt__env env = c->env;
+        ckpt__free(&env, c);
+        return rc;
     }
     rc = open_parts(c, opt, make, make_ctx, err);
     if (rc != CKPT_OK) {
+        c->has_group = false;
         ckpt__release(c);
         return rc;
     }
     *ret = c;
     return CKPT_OK;
-
-free_handle:
-    ckpt__free(&env, c);
-close_group:
-    if (opt->group != NULL && opt->group->close != NULL)
-        opt->group->close(opt->group->ctx);
-    return rc;
 }
 
 int ckpt__open(ckpt **ret, const ckpt_options *opt, ckpt__engine_maker make, void *make_ctx,
@@ -287,8 +293,18 @@ int ckpt__open(ckpt **ret, const ckpt_options *opt, ckpt__engine_maker make, voi
 {
     ckpt_options full;
     ckpt_options_init(&full, sizeof full);
-    int rc = ckpt__options_read(&full, sizeof full, opt, "options", err);
-    return rc == CKPT_OK ? open_handle(ret, &full, make, make_ctx, err) : rc;
+    int rc = ckpt__struct_read(&full, sizeof full, opt, offsetof(ckpt_options, root),
+                               "call ckpt_options_init first", err);
+    ckpt_group group = nobody;
+    if (rc == CKPT_OK && full.group != NULL)
+        rc = ckpt__struct_read(&group, sizeof group, full.group, sizeof group,
+                               "ckpt_group.size is sizeof(ckpt_group)", err);
+    if (rc != CKPT_OK)
+        return rc; /* a group whose size is not known has no close */
+    rc = open_handle(ret, &full, &group, make, make_ctx, err);
+    if (rc != CKPT_OK && group.close != NULL)
+        group.close(group.ctx);
+    return rc;
 }
 
 int ckpt_open(ckpt **ret, const ckpt_options *opt, ckpt_error *err)

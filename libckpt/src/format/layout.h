@@ -99,7 +99,6 @@ int ckpt__name_check(const char *name, ckpt_error *err);
 /* What a caller gets wrong (CKPT_EINVAL) is, found in a file, CKPT_EUNREADABLE. Returns the code.
  */
 int ckpt__unreadable(int code, ckpt_error *err);
-const char *ckpt__dtype_name(uint32_t dtype);
 bool ckpt__utf8_valid(const char *s, size_t len);
 
 /* A name as it can stand in one line of text: cut, and with control characters and broken UTF-8 as

@@ -3,6 +3,7 @@
  * dtype, shape, place, strides) that come from a caller and from a file alike, so that no later
  * product or sum of them can overflow. Knows no file format and touches no tensor data.
  */
+#include "env.h"
 #include "format/layout.h"
 
 #include <stdbool.h>
@@ -21,19 +22,6 @@ size_t ckpt_dtype_size(uint32_t dtype)
 #undef SIZE_CASE
     default:
         return 0;
-    }
-}
-
-const char *ckpt__dtype_name(uint32_t dtype)
-{
-    switch (dtype) {
-#define NAME_CASE(name, value, item_size_bytes, safetensors_name)                                  \
-    case (value):                                                                                  \
-        return #name;
-        CKPT_DTYPES(NAME_CASE)
-#undef NAME_CASE
-    default:
-        return "unknown";
     }
 }
 
@@ -179,9 +167,11 @@ static int check_strides(const ckpt_tensor *t, ckpt_error *err)
 
 int ckpt__tensor_check(const ckpt_tensor *t, uint64_t *ret_bytes, ckpt_error *err)
 {
-    if (t->size < sizeof(ckpt_tensor))
-        return ckpt__fail(err, CKPT_EINVAL, "a tensor was not set up with ckpt_tensor_init");
-    int rc = ckpt__name_check(t->name, err);
+    ckpt_tensor known = {0};
+    int rc = ckpt__struct_read(&known, sizeof known, t, sizeof known, "call ckpt_tensor_init first",
+                               err);
+    if (rc == CKPT_OK)
+        rc = ckpt__name_check(t->name, err);
     if (rc != CKPT_OK)
         return rc;
     if (ckpt_dtype_size(t->dtype) == 0)

@@ -114,7 +114,8 @@ int ckpt_load_open(ckpt *c, const ckpt_load_options *opt, ckpt_opened_fn done, v
     ckpt_load_options_init(&full, sizeof full);
     int rc = ckpt__check_idle(c, err);
     if (rc == CKPT_OK)
-        rc = ckpt__options_read(&full, sizeof full, opt, "load options", err);
+        rc = ckpt__struct_read(&full, sizeof full, opt, offsetof(ckpt_load_options, step),
+                               "call ckpt_load_options_init first", err);
     if (rc == CKPT_OK)
         rc = check_options(&full, err);
     if (rc != CKPT_OK)
@@ -214,8 +215,7 @@ static int check_want(const ckpt_tensor *t, const struct ckpt__entry *e, ckpt_er
     if (t->data == NULL && e->bytes > 0)
         return ckpt__fail(err, CKPT_EINVAL, "tensor %s: data is NULL",
                           ckpt__show_name(e->name).text);
-    uint64_t bytes; /* known already; the strides may still be too large to walk */
-    return ckpt__tensor_check(t, &bytes, err);
+    return CKPT_OK;
 }
 
 int ckpt_load_get(ckpt_load *l, int32_t shard, const ckpt_tensor *t, ckpt_error *err)
@@ -229,10 +229,10 @@ int ckpt_load_get(ckpt_load *l, int32_t shard, const ckpt_tensor *t, ckpt_error 
     if (layout == NULL)
         return ckpt__fail(err, CKPT_ENOENT, "%s has %d shards, no shard %d", l->info.path,
                           l->info.world_size, shard);
-    if (t == NULL || t->size != sizeof *t || t->name == NULL || (t->ndim > 0 && t->shape == NULL))
-        return ckpt__fail(err, CKPT_EINVAL,
-                          "ckpt_load_get: the tensor lacks its size, name or "
-                          "shape");
+    uint64_t bytes;
+    rc = ckpt__tensor_check(t, &bytes, err);
+    if (rc != CKPT_OK)
+        return rc;
     const struct ckpt__entry *e = ckpt__layout_find(layout, t->name);
     if (e == NULL)
         return ckpt__fail(err, CKPT_ENOENT, "no tensor %s in %s", ckpt__show_name(t->name).text,

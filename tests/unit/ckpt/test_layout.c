@@ -192,6 +192,12 @@ START_TEST(bad_descriptions_are_refused)
     ckpt_tensor t = tensor("t", CKPT_F64, 2, two, &env);
     t.size = sizeof t - 1;
     refuse(&t, "ckpt_tensor_init");
+    struct {
+        ckpt_tensor known;
+        uint64_t later; /* a field of a newer release */
+    } newer = {tensor("newer", CKPT_F64, 2, two, &env), 1};
+    newer.known.size = sizeof newer;
+    refuse(&newer.known, "does not know");
     t = tensor("t", 0, 0, NULL, &env);
     refuse(&t, "unknown dtype 0");
     t = tensor("t", CKPT_C128 + 1, 0, NULL, &env);

@@ -245,7 +245,7 @@ START_TEST(bad_roots)
     ck_assert_int_eq(ckpt_open(&c, &opt, &err), CKPT_EINVAL);
     opt.size = SIZE_MAX / 2;
     ck_assert_int_eq(ckpt_open(&c, &opt, &err), CKPT_EINVAL);
-    ck_assert_ptr_nonnull(strstr(err.text, "init function"));
+    ck_assert_ptr_nonnull(strstr(err.text, "ckpt_options_init"));
 }
 END_TEST
 
@@ -332,7 +332,9 @@ START_TEST(a_failed_open_closes_the_group)
 {
     ckpt *c;
     ckpt_error err;
-    for (int bad = 0; bad < 2; bad++) {
+    ckpt_allocator half = disk.env.allocator;
+    half.free = NULL;
+    for (int bad = 0; bad < 5; bad++) {
         int closed = 0;
         ckpt_group group;
         ck_assert_int_eq(ckpt_group_dir(&group, disk.dir, 0, 1, &err), CKPT_OK);
@@ -343,10 +345,16 @@ START_TEST(a_failed_open_closes_the_group)
         opt.group = &group;
         if (bad == 0)
             opt.queue_depth = 0;
-        else
+        else if (bad == 1)
             opt.root = "/no/such/parent/root";
+        else if (bad == 2)
+            opt.allocator = &half;
+        else if (bad == 3)
+            group.cancel = NULL;
+        else
+            group.size = sizeof group - 1; /* where its close is, is not known */
         ck_assert_int_eq(ckpt_open(&c, &opt, &err), CKPT_EINVAL);
-        ck_assert_int_eq(closed, 1);
+        ck_assert_int_eq(closed, bad < 4);
     }
 }
 END_TEST
