@@ -81,30 +81,45 @@ static inline void outbox_free(struct outbox *o)
     mailbox_free(&o->mailbox);
 }
 
-/* Any thread: posts a copy. A flood of detail leaves room for what matters. */
+/* Room for a line of that level? A flood of detail leaves some for what matters. */
+static inline int outbox_reserve(struct outbox *o, int level)
+{
+    uint32_t most = level > OUTBOX_INFO ? OUTBOX_LINES / 2 : OUTBOX_LINES;
+    pthread_mutex_lock(&o->mailbox.lock);
+    int room = o->waiting < most;
+    o->waiting += room ? 1 : 0;
+    pthread_mutex_unlock(&o->mailbox.lock);
+    return room;
+}
+
+/* One line less; `reserved` says that there was room for it. */
+static inline void outbox_drop(struct outbox *o, int reserved)
+{
+    pthread_mutex_lock(&o->mailbox.lock);
+    int tell = o->dropped++ == 0;
+    o->waiting -= reserved ? 1 : 0;
+    pthread_mutex_unlock(&o->mailbox.lock);
+    if (tell)
+        mailbox_post(&o->mailbox, &o->dropped_letter);
+}
+
+/* Any thread: posts a copy. */
 static inline void outbox_log(struct outbox *o, int level, const char *text)
 {
     if (o->hooks.log == NULL)
         return;
+    int room = outbox_reserve(o, level);
     size_t len = strlen(text) + 1;
-    struct outbox_line *line =
-        o->hooks.alloc(o->hooks.alloc_ctx, sizeof *line + len, _Alignof(max_align_t));
-    uint32_t most = level > OUTBOX_INFO ? OUTBOX_LINES / 2 : OUTBOX_LINES;
-    pthread_mutex_lock(&o->mailbox.lock);
-    int room = line != NULL && o->waiting < most;
-    int tell = !room && o->dropped == 0;
-    o->waiting += room ? 1 : 0;
-    o->dropped += room ? 0 : 1;
-    pthread_mutex_unlock(&o->mailbox.lock);
-    if (room) {
-        *line = (struct outbox_line){{NULL, outbox_deliver_line}, o, level};
-        memcpy(line->text, text, len);
-        mailbox_post(&o->mailbox, &line->letter);
+    struct outbox_line *line = NULL;
+    if (room)
+        line = o->hooks.alloc(o->hooks.alloc_ctx, sizeof *line + len, _Alignof(max_align_t));
+    if (line == NULL) {
+        outbox_drop(o, room);
         return;
     }
-    o->hooks.free(o->hooks.alloc_ctx, line);
-    if (tell)
-        mailbox_post(&o->mailbox, &o->dropped_letter);
+    *line = (struct outbox_line){{NULL, outbox_deliver_line}, o, level};
+    memcpy(line->text, text, len);
+    mailbox_post(&o->mailbox, &line->letter);
 }
 
 #endif
