@@ -118,4 +118,9 @@ def test_two_agents_scale_1_2_1(rdzvd, version, tmp_path):
         socket.getaddrinfo(socket.getfqdn(), None)
     except OSError as e:
         pytest.skip(f"this machine cannot look up its own name, and torchrun needs it: {e}")
+    tried = subprocess.run([PYTHON, "-c", "from torch.distributed import TCPStore;"
+                            "TCPStore('127.0.0.1', 0, is_master=True, wait_for_workers=False)"],
+                           capture_output=True, text=True, timeout=60)
+    if tried.returncode and "without libuv" in tried.stderr:
+        pytest.skip(f"{PYTHON}'s torch was built without libuv, which torchrun asks for")
     agents.scale_1_2_1(PYTHON, version, rdzvd.port, tmp_path, timeout=60)
