@@ -11,7 +11,7 @@ files() {
           git ls-files --others --exclude-standard; } | sort -u
     else
         git ls-files --cached --others --exclude-standard
-    fi | while read -r file; do [ -f "$file" ] && printf '%s\n' "$file"; done
+    fi | while read -r file; do if [ -f "$file" ]; then printf '%s\n' "$file"; fi; done
 }
 
 # over PATTERN COMMAND...: runs COMMAND over the files whose names match, all of them in one call.
@@ -21,10 +21,26 @@ over() {
     files | { grep -E "$pattern" || true; } | xargs -r "$@"
 }
 
+# sources: .c files, also those that include a file of the list by what the dev build noted: code in
+# a header is checked where it is used.
+sources() {
+    files | while read -r file; do
+        case $file in
+        *.c) printf '%s\n' "$file" ;;
+        *.h) awk -v RS= -F '\n *' -v header="$PWD/$file" -v top="$PWD/" \
+            'index($0 "\n", " " header "\n") && sub(top, "", $2) && $2 !~ /^build/ { print $2 }' \
+            build/dev/.deps ;;
+        esac
+    done | sort -u
+}
+
 # One file a process; a file that the dev build does not compile has no flags to be read with.
 tidy() {
-    over '\.c$' grep -l '' | while read -r file; do
-        grep -q "\"file\": \".*/$file\"" build/dev/compile_commands.json && printf '%s\n' "$file"
+    ninja -C build/dev -t deps >build/dev/.deps || return
+    sources | while read -r file; do
+        if grep -q "\"file\": \".*/$file\"" build/dev/compile_commands.json; then
+            printf '%s\n' "$file"
+        fi
     done | xargs -r -n1 -P "$(nproc)" clang-tidy -p build/dev --quiet
 }
 
