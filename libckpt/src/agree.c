@@ -11,9 +11,7 @@
 #include "bytes.h"
 #include "container.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/timerfd.h>
 

@@ -3,7 +3,7 @@
  *
  * Two sides. The caller's side builds operations and runs callbacks; the working side drives the
  * engine and the group. In CKPT_DRIVE_THREAD the working side is the handle's thread, else both are
- * the caller's. They talk only through two mailboxes: `in` (to the working side) and `out`.
+ * the caller's. They talk only through a mailbox, `in` (to the working side), and an outbox.
  */
 #ifndef CKPT_HANDLE_H
 #define CKPT_HANDLE_H

@@ -16,7 +16,6 @@
 #include <fcntl.h>
 #include <liburing.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>

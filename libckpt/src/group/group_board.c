@@ -16,7 +16,6 @@
 
 #include "clock.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

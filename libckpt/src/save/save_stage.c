@@ -12,7 +12,6 @@
 #include "format/crc32c.h"
 #include "container.h"
 
-#include <inttypes.h>
 #include <string.h>
 
 static void close_file(struct ckpt_save *s);

@@ -1,6 +1,6 @@
 /*
  * log.c: log lines of a server. On a borrowed loop the hook is called here; from the own thread
- * lines go through the mailbox. Repeatable events are held to one line per second, kind and job,
+ * lines go through the outbox. Repeatable events are held to one line per second, kind and job,
  * and the number left out is told when the second is over or the job ends, so a flood of bad
  * clients is no flood of lines, and that of one job hides no line of another.
  */

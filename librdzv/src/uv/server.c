@@ -12,7 +12,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define MIB (1024ull * 1024)
