@@ -145,8 +145,8 @@ void rdzv__client_ready(struct rdzv_client *c, int events);
  * recv. At most RDZV__RECEIVE_MS. Returns -1 when a signal came first. */
 enum { RDZV__RECEIVE_MS = 1000 };
 int rdzv__client_receive_waiting(struct rdzv_client *c);
-/* Sends what can go, ends what is over, and arms the timer. To be called after anything happened.
- */
+/* Sends what can go, hands over what is over, and arms the timer; the latter two not with
+ * RDZV_DRIVE_CALLER. To be called after anything happened. */
 void rdzv__client_settle(struct rdzv_client *c);
 /* Deadlines. */
 void rdzv__client_on_time(struct rdzv_client *c);

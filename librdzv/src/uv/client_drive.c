@@ -27,30 +27,42 @@ static void on_timer(uv_timer_t *timer)
     rdzv__client_settle(c);
 }
 
+/* UINT64_MAX = off */
 static void set_timer_fd(const struct rdzv_client *c, uint64_t delay_ms)
 {
-    struct itimerspec when = {.it_value = {.tv_sec = (time_t)(delay_ms / 1000),
-                                           .tv_nsec = (long)(delay_ms % 1000) * 1000000}};
-    if (delay_ms == 0)
+    struct itimerspec when = {0};
+    if (delay_ms == 0) {
         when.it_value.tv_nsec = 1;
+    } else if (delay_ms != UINT64_MAX) {
+        when.it_value.tv_sec = (time_t)(delay_ms / 1000);
+        when.it_value.tv_nsec = (long)(delay_ms % 1000) * 1000000;
+    }
     timerfd_settime(c->timer_fd, 0, &when, NULL);
 }
 
-/* Makes sure that on_time comes in time; earlier does no harm. */
+static void set_timer(struct rdzv_client *c, uint64_t delay_ms)
+{
+    if (c->drive == RDZV_DRIVE_CALLER)
+        set_timer_fd(c, delay_ms);
+    else if (delay_ms == UINT64_MAX)
+        uv_timer_stop(&c->timer);
+    else
+        uv_timer_start(&c->timer, on_timer, delay_ms, 0);
+}
+
+/* Makes sure that on_time comes in time. Earlier does no harm, so a timer that is set stays; but
+ * one that nothing needs would keep a borrowed loop awake. */
 void rdzv__client_arm(struct rdzv_client *c)
 {
     if (c->closing || (c->drive == RDZV_DRIVE_CALLER && c->timer_fd < 0))
         return;
     uint64_t now = clock_ms();
     uint64_t next = queue_empty(&c->core.done) ? rdzv__client_next_ms(c) : now;
-    if (next >= c->armed_ms)
+    int never = next == UINT64_MAX;
+    if (never ? c->armed_ms == UINT64_MAX : next >= c->armed_ms)
         return;
-    uint64_t delay = next > now ? next - now : 0;
     c->armed_ms = next;
-    if (c->drive == RDZV_DRIVE_CALLER)
-        set_timer_fd(c, delay);
-    else
-        uv_timer_start(&c->timer, on_timer, delay, 0);
+    set_timer(c, never ? UINT64_MAX : next > now ? next - now : 0);
 }
 
 /* ---- calls between the two sides ---- */
@@ -89,10 +101,8 @@ int rdzv__client_hand_over(struct rdzv_client *c)
 static void kick(struct rdzv_client *c)
 {
     c->armed_ms = 0;
-    if (c->drive == RDZV_DRIVE_LOOP)
-        uv_timer_start(&c->timer, on_timer, 0, 0);
-    else if (c->timer_fd >= 0)
-        set_timer_fd(c, 0);
+    if (c->drive == RDZV_DRIVE_LOOP || c->timer_fd >= 0)
+        set_timer(c, 0);
 }
 
 void rdzv__client_post(struct rdzv_client *c, struct rdzv__client_call *call)
@@ -212,7 +222,7 @@ static int turn(struct rdzv_client *c, int timeout_ms)
     return 0;
 }
 
-static int wait_driven(struct rdzv_client *c, int timeout_ms)
+static int drive_until_one_ran(struct rdzv_client *c, int timeout_ms)
 {
     uint64_t now = clock_ms();
     uint64_t end = timeout_ms < 0 ? UINT64_MAX : clock_in_ms(timeout_ms);
@@ -229,6 +239,13 @@ static int wait_driven(struct rdzv_client *c, int timeout_ms)
         if (count > 0 || now >= end)
             return count;
     }
+}
+
+static int wait_driven(struct rdzv_client *c, int timeout_ms)
+{
+    int count = drive_until_one_ran(c, timeout_ms);
+    rdzv__client_arm(c); /* for the time until the caller comes back */
+    return count;
 }
 
 static int wait_thread(struct rdzv_client *c, int timeout_ms)

@@ -156,8 +156,9 @@ void rdzv__client_settle(struct rdzv_client *c)
     rdzv__client_core_pump(&c->core, clock_ms());
     if (c->phase == RDZV__PHASE_HELLO || c->phase == RDZV__PHASE_UP)
         transmit(c);
-    if (c->drive != RDZV_DRIVE_CALLER)
-        rdzv__client_hand_over(c);
+    if (c->drive == RDZV_DRIVE_CALLER)
+        return; /* wait does the rest */
+    rdzv__client_hand_over(c);
     rdzv__client_arm(c);
 }
 

@@ -217,6 +217,51 @@ static void on_reply_again(void *ctx, const rdzv_reply *reply, const rdzv_error 
     one_on_reply(ctx, reply, result);
 }
 
+/* A client that has failed keeps no loop awake, and still takes calls and a close. */
+START_TEST(a_failed_client_has_no_timer)
+{
+    struct outcome o = {0};
+    one_start(RDZV_DRIVE_LOOP);
+    rdzv_client_options opt = one_options(net_port(the.server));
+    one_open(&opt);
+    rdzv_client_get(the.client, one_text("late"), 300000, one_on_reply, &o, NULL);
+    rdzv_client_flush(the.client, -1, NULL, NULL, NULL);
+    while (NET_STAT(the.server, waiting) == 0)
+        uv_run(&the.loop, UV_RUN_NOWAIT);
+    rdzv_server_close(the.server, NULL, NULL);
+    one_ends(&o, RDZV_ECONN);
+    uv_run(&the.loop, UV_RUN_NOWAIT); /* the socket's handle goes */
+    ck_assert_int_eq(uv_loop_alive(&the.loop), 0);
+    rdzv_client_get(the.client, one_text("late"), 300000, one_on_reply, &o, NULL);
+    ck_assert_int_ne(uv_loop_alive(&the.loop), 0);
+    one_ends(&o, RDZV_ECONN);
+    ck_assert_int_eq(uv_loop_alive(&the.loop), 0);
+    rdzv_server_options again = net_options();
+    ck_assert_int_eq(rdzv_server_open(&the.server, &again, NULL), RDZV_OK);
+    one_finish();
+}
+END_TEST
+
+/* The descriptor of one neither, driven by the caller. */
+START_TEST(a_failed_client_is_not_ready)
+{
+    struct outcome o = {0};
+    one_start(RDZV_DRIVE_CALLER);
+    rdzv_client_options opt = one_options(ONE_NO_PORT);
+    opt.connect_timeout_ms = 100;
+    one_open(&opt);
+    struct pollfd p = {.fd = rdzv_client_fd(the.client), .events = POLLIN};
+    rdzv_client_get(the.client, one_text("a"), 300, one_on_reply, &o, NULL);
+    while (o.calls == 0) {
+        ck_assert_int_eq(poll(&p, 1, 10000), 1);
+        ck_assert_int_ge(rdzv_client_dispatch(the.client), 0);
+    }
+    one_ends(&o, RDZV_ETIMEDOUT);
+    ck_assert_int_eq(poll(&p, 1, 600), 0);
+    one_finish();
+}
+END_TEST
+
 /* Callbacks submit; the descriptor alone tells when to dispatch. */
 START_TEST(callbacks_submit_and_the_descriptor_tells)
 {
@@ -309,6 +354,8 @@ Suite *suite(void)
     tcase_add_loop_test(t, a_batch_a_wait_and_a_cancel, 0, ONE_WAYS);
     tcase_add_loop_test(t, a_lost_server_ends_every_call, 0, ONE_WAYS);
     tcase_add_loop_test(t, callbacks_submit_and_the_descriptor_tells, 0, ONE_WAYS);
+    tcase_add_test(t, a_failed_client_has_no_timer);
+    tcase_add_test(t, a_failed_client_is_not_ready);
     tcase_add_loop_test(t, large_values, 0, ONE_WAYS);
     tcase_add_loop_test(t, out_of_memory, 0, ONE_WAYS);
     tcase_add_test(t, bad_arguments);
