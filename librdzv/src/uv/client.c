@@ -178,10 +178,8 @@ void rdzv__client_finish(struct rdzv_client *c)
         rdzv__client_hand_over(c);
     rdzv_closed_fn closed = c->closed;
     void *ctx = c->closed_ctx;
-    if (c->drive == RDZV_DRIVE_THREAD) {
-        outbox_free(&c->out);
-        pthread_mutex_destroy(&c->inbox_lock);
-    }
+    if (c->drive == RDZV_DRIVE_THREAD)
+        rdzv__client_thread_free(c);
     release(c);
     if (closed != NULL)
         closed(ctx);

@@ -162,11 +162,35 @@ void rdzv__client_forget(struct rdzv_client *c, struct rdzv__client_call *call);
 /* Hands the finished calls over to the caller's thread; runs them if this is the one. Returns how
  * many ran here. */
 int rdzv__client_hand_over(struct rdzv_client *c);
+/* Sets the timer for what is due next. */
 void rdzv__client_arm(struct rdzv_client *c);
-/* A loop for look-ups, where there is none yet. Returns 0 or a libuv error. */
-int rdzv__client_need_loop(struct rdzv_client *c);
+/* Sets it to now: there is work for whoever drives. */
+void rdzv__client_kick(struct rdzv_client *c);
 void rdzv__client_stop(struct rdzv_client *c);
+/* Ends every call and lets go of the kernel; libuv's handles are closing then. */
+void rdzv__client_stop_work(struct rdzv_client *c);
 void rdzv__client_handle_closed(uv_handle_t *handle);
 void rdzv__client_handle_gone(struct rdzv_client *c);
+
+/* client_caller.c: RDZV_DRIVE_CALLER, but for need_loop. */
+int rdzv__client_caller_fd(struct rdzv_client *c);
+int rdzv__client_caller_wait(struct rdzv_client *c, int timeout_ms);
+/* UINT64_MAX = off */
+void rdzv__client_caller_set_timer(const struct rdzv_client *c, uint64_t delay_ms);
+/* The descriptor may have been ready because of the timer. */
+void rdzv__client_caller_woken(struct rdzv_client *c);
+void rdzv__client_caller_stop(struct rdzv_client *c);
+/* A loop for look-ups, where there is none yet. Returns 0 or a libuv error. */
+int rdzv__client_need_loop(struct rdzv_client *c);
+
+/* client_thread.c: RDZV_DRIVE_THREAD. Caller's thread, all of them. */
+int rdzv__client_thread_start(struct rdzv_client *c, rdzv_error *err);
+void rdzv__client_thread_post(struct rdzv_client *c, struct rdzv__client_call *call);
+void rdzv__client_thread_post_cancel(struct rdzv_client *c, struct rdzv__client_call *call);
+void rdzv__client_thread_forget(struct rdzv_client *c, struct rdzv__client_call *call);
+int rdzv__client_thread_wait(struct rdzv_client *c, int timeout_ms);
+/* Until the thread has ended. */
+void rdzv__client_thread_stop(struct rdzv_client *c);
+void rdzv__client_thread_free(struct rdzv_client *c);
 
 #endif
