@@ -5,10 +5,10 @@
  * memory may grow to what such a round takes at its most, and must stay there. Answers are read and
  * dropped: other tests compare them.
  */
+#include "entries.h"
 #include "wire.h"
 
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
@@ -199,14 +199,9 @@ static int count_descriptors(pid_t pid)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
-    DIR *dir = opendir(path);
-    if (dir == NULL)
+    int count = entries_count(path);
+    if (count < 0)
         fail(path);
-    int count = 0;
-    struct dirent *entry;
-    while ((entry = readdir(dir)) != NULL)
-        count += entry->d_name[0] != '.';
-    closedir(dir);
     return count;
 }
 

@@ -3,8 +3,9 @@
  */
 #include "disk.h"
 
+#include "entries.h"
+
 #include <check.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -164,11 +165,7 @@ uint8_t *disk_read(const char *path, size_t *len)
 
 int disk_open_fds(void)
 {
-    int count = 0;
-    DIR *dir = opendir("/proc/self/fd");
-    ck_assert_ptr_nonnull(dir);
-    while (readdir(dir) != NULL)
-        count++;
-    closedir(dir);
+    int count = entries_count("/proc/self/fd");
+    ck_assert_int_gt(count, 0);
     return count;
 }

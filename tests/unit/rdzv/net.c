@@ -4,6 +4,7 @@
 #include "net.h"
 
 #include "bytes.h"
+#include "entries.h"
 
 #include <arpa/inet.h>
 #include <check.h>
@@ -123,6 +124,16 @@ void net_ask(int fd, struct wire *w, struct wire *got, size_t len)
     net_read(fd, got, len);
 }
 
+void net_send_some(int fd, const uint8_t *bytes, size_t len)
+{
+    for (size_t at = 0; at < len;) {
+        ssize_t n = send(fd, bytes + at, len - at < 65536 ? len - at : 65536, MSG_NOSIGNAL);
+        if (n < 0)
+            break;
+        at += (size_t)n;
+    }
+}
+
 static void send_set(int fd, const char *key, size_t len)
 {
     struct wire w = WIRE_INIT;
@@ -149,6 +160,16 @@ void net_set_refused(int fd, const char *key, size_t len)
     ck_assert_uint_eq(got.len, 0);
     wire_free(&got);
     close(fd);
+}
+
+void net_set_begun(int fd, const char *key, size_t len)
+{
+    enum { WHOLE = 1 << 20 };
+    struct wire w = WIRE_INIT;
+    wire_add(&w, "bs", RDZV__OP_SET, key);
+    wire_fill(&w, 'v', WHOLE);
+    net_send_some(fd, w.data, w.len - (WHOLE - len));
+    wire_free(&w);
 }
 
 int net_heard(int fd, int within_ms)
@@ -193,15 +214,10 @@ long long net_count_keys(uint16_t port)
     return keys;
 }
 
-static int count_entries(const char *path)
+static int count_threads(void)
 {
-    DIR *dir = opendir(path);
-    ck_assert_ptr_nonnull(dir);
-    int count = 0;
-    struct dirent *entry;
-    while ((entry = readdir(dir)) != NULL)
-        count += entry->d_name[0] != '.';
-    closedir(dir);
+    int count = entries_count("/proc/self/task");
+    ck_assert_int_gt(count, 0);
     return count;
 }
 
@@ -213,24 +229,26 @@ void net_warm_up(void)
     rdzv_server *s;
     ck_assert_int_eq(rdzv_server_open(&s, &opt, NULL), RDZV_OK);
     rdzv_server_close(s, NULL, NULL);
-    threads_before = count_entries("/proc/self/task");
+    threads_before = count_threads();
     for (int i = 0; i < 20; i++) {
         usleep(1000);
-        int now = count_entries("/proc/self/task");
+        int now = count_threads();
         threads_before = now < threads_before ? now : threads_before;
     }
 }
 
 int net_count_fds(void)
 {
-    return count_entries("/proc/self/fd");
+    int count = entries_count("/proc/self/fd");
+    ck_assert_int_gt(count, 0);
+    return count;
 }
 
 void net_expect_threads(int want)
 {
-    for (int i = 0; i < 1000 && count_entries("/proc/self/task") - threads_before != want; i++)
+    for (int i = 0; i < 1000 && count_threads() - threads_before != want; i++)
         usleep(1000);
-    ck_assert_int_eq(count_entries("/proc/self/task") - threads_before, want);
+    ck_assert_int_eq(count_threads() - threads_before, want);
 }
 
 void net_thread_status(const char *thread, const char *field, char *ret, size_t size)
@@ -260,18 +278,33 @@ void net_thread_status(const char *thread, const char *field, char *ret, size_t 
 
 struct net_log net_server_log;
 static int fds_before;
+static struct wire *wires[2];
 
-void net_setup(void)
+static void setup(void)
 {
     memset(&net_server_log, 0, sizeof net_server_log);
     net_expect_threads(0);
     fds_before = net_count_fds();
 }
 
-void net_teardown(void)
+static void teardown(void)
 {
+    wire_free(wires[0]);
+    wire_free(wires[1]);
     net_expect_threads(0);
     ck_assert_int_eq(net_count_fds(), fds_before);
+}
+
+TCase *net_tcase(Suite *s, const char *name, struct wire *w, struct wire *got)
+{
+    TCase *t = tcase_create(name);
+    wires[0] = w;
+    wires[1] = got;
+    tcase_set_timeout(t, 60);
+    tcase_add_unchecked_fixture(t, net_warm_up, NULL);
+    tcase_add_checked_fixture(t, setup, teardown);
+    suite_add_tcase(s, t);
+    return t;
 }
 
 void net_log_line(void *ctx, int level, const char *line)

@@ -5,6 +5,8 @@
 #include "rdzv.h"
 #include "wire.h"
 
+#include <check.h>
+
 /* Options for a server on a free port of 127.0.0.1. */
 rdzv_server_options net_options(void);
 /* Connected to 127.0.0.1:port; reads time out after 10 s. */
@@ -13,6 +15,8 @@ int net_connect(uint16_t port);
 int net_connect_socket(int fd, uint16_t port);
 uint16_t net_port(const rdzv_server *s);
 void net_send(int fd, struct wire *w); /* and empties w */
+/* As much as the server takes: it may close on the way. */
+void net_send_some(int fd, const uint8_t *bytes, size_t len);
 /* Appends exactly `len` bytes to `got`. */
 void net_read(int fd, struct wire *got, size_t len);
 /* Appends everything up to the end. Returns 0 after an orderly end, ECONNRESET after a reset. */
@@ -27,6 +31,8 @@ void net_ask(int fd, struct wire *w, struct wire *got, size_t len);
 void net_set(int fd, const char *key, size_t len);
 /* The same, but the server closes it. */
 void net_set_refused(int fd, const char *key, size_t len);
+/* A SET of 1 MiB of which only so many bytes come; the server may close on the way. */
+void net_set_begun(int fd, const char *key, size_t len);
 /* Whether bytes or an end have come within the time. */
 int net_heard(int fd, int within_ms);
 /* The server ends this client, which has nothing more to read; closes it. */
@@ -52,10 +58,10 @@ struct net_log {
     int level; /* of the last */
     char text[8192];
 };
-/* A fixture: nothing is logged at the start of a test, and what it opened is gone at its end. */
 extern struct net_log net_server_log;
-void net_setup(void);
-void net_teardown(void);
+/* Adds a case with this fixture: at the start of a test nothing is in net_server_log, at its end
+ * what it opened is gone, and both wires are empty. */
+TCase *net_tcase(Suite *s, const char *name, struct wire *w, struct wire *got);
 void net_log_line(void *log, int level, const char *line);
 /* An open server that logs into `log`; `given` may be NULL. */
 rdzv_server *net_open(const rdzv_server_options *given, struct net_log *log);

@@ -2,15 +2,14 @@
  * test_hostile.c: a real server among clients that are broken, lost or malicious: each is bounded
  * and ended with a reason in the log, and those beside it notice nothing.
  */
+#include "clock.h"
 #include "net.h"
 #include "runner.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #define MIB (1u << 20)
@@ -25,39 +24,24 @@
 static struct wire w;
 static struct wire got;
 
-static void teardown(void)
+static rdzv_server *open_with_deadline(uint32_t request_timeout_ms)
 {
-    wire_free(&w);
-    wire_free(&got);
-    net_teardown();
-}
-
-static int64_t now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+    rdzv_server_options opt = net_options();
+    opt.request_timeout_ms = request_timeout_ms;
+    return net_open(&opt, &net_server_log);
 }
 
 static void expect_served(int fd)
 {
-    int64_t begun = now_ms();
-    wire_add(&w, "bu", RDZV__OP_PING, 9u);
-    net_send(fd, &w);
-    net_read(fd, &got, 4);
-    wire_expect(&got, "u", 9u);
-    ck_assert_int_lt(now_ms() - begun, 2000);
+    uint64_t begun = clock_ms();
+    net_expect_served(fd);
+    ck_assert_uint_lt(clock_ms() - begun, 2000);
 }
 
 /* Sends as much as the server takes until it closes; nothing may be answered. */
 static void send_until_closed(int fd, const uint8_t *bytes, size_t len)
 {
-    for (size_t at = 0; at < len;) {
-        ssize_t n = send(fd, bytes + at, len - at < 65536 ? len - at : 65536, MSG_NOSIGNAL);
-        if (n < 0)
-            break;
-        at += (size_t)n;
-    }
+    net_send_some(fd, bytes, len);
     got.len = 0;
     net_read_all(fd, &got);
     ck_assert_uint_eq(got.len, 0);
@@ -126,7 +110,7 @@ START_TEST(noise_leaves_memory_flat_and_one_line)
     rdzv_server *s = net_open(NULL, &net_server_log);
     close(net_greet(net_port(s)));
     uint64_t random = 88172645463325252ull;
-    int64_t begun = now_ms();
+    uint64_t begun = clock_ms();
     long before = resident_bytes();
     unsigned closed = 0;
     for (unsigned round = 0; round < 30; round++) {
@@ -150,7 +134,7 @@ START_TEST(noise_leaves_memory_flat_and_one_line)
     ck_assert_int_lt(resident_bytes() - before, FLAT_BYTES);
     rdzv_server_wait(s, 0);
     /* Four kinds of reason, each one line and one sum a second. */
-    ck_assert_int_le(net_server_log.lines, 2 + 8 * (int)((now_ms() - begun) / 1000 + 1));
+    ck_assert_int_le(net_server_log.lines, 2 + 8 * (int)((clock_ms() - begun) / 1000 + 1));
     rdzv_server_close(s, NULL, NULL);
     free(noise);
 }
@@ -158,16 +142,14 @@ END_TEST
 
 START_TEST(half_a_request_hits_the_deadline)
 {
-    rdzv_server_options opt = net_options();
-    opt.request_timeout_ms = 200;
-    rdzv_server *s = net_open(&opt, &net_server_log);
+    rdzv_server *s = open_with_deadline(200);
     int idle = net_greet(net_port(s));
     int silent = net_connect(net_port(s)); /* dialect A's second connection never says a word */
     int waiting = net_greet(net_port(s));
     wire_add(&w, "bis", RDZV__OP_WAIT, 1ll, "later");
     net_send(waiting, &w);
     int half[3] = {net_greet(net_port(s)), net_greet(net_port(s)), net_connect(net_port(s))};
-    int64_t begun = now_ms();
+    uint64_t begun = clock_ms();
     wire_add(&w, "bs", RDZV__OP_SET, "k"); /* no value follows */
     net_send(half[0], &w);
     wire_add(&w, "b", RDZV__OP_GET); /* the opcode alone */
@@ -179,8 +161,8 @@ START_TEST(half_a_request_hits_the_deadline)
         ck_assert_uint_eq(got.len, 0);
         close(half[i]);
     }
-    ck_assert_int_ge(now_ms() - begun, 150);
-    ck_assert_int_lt(now_ms() - begun, 3000);
+    ck_assert_uint_ge(clock_ms() - begun, 150);
+    ck_assert_uint_lt(clock_ms() - begun, 3000);
     NET_EXPECT_STAT(s, refused, 3);
     net_expect_log(s, &net_server_log, "did not finish it within request_timeout_ms");
     usleep(500000);
@@ -201,20 +183,18 @@ END_TEST
 
 START_TEST(a_trickle_hits_the_deadline_and_hurts_nobody)
 {
-    rdzv_server_options opt = net_options();
-    opt.request_timeout_ms = 400;
-    rdzv_server *s = net_open(&opt, &net_server_log);
+    rdzv_server *s = open_with_deadline(400);
     int other = net_greet(net_port(s));
     int slow = net_greet(net_port(s));
     wire_add(&w, "bsi", RDZV__OP_SET, "k", 1ll << 20);
     net_send(slow, &w);
-    int64_t begun = now_ms();
+    uint64_t begun = clock_ms();
     while (send(slow, "\x01", 1, MSG_NOSIGNAL) == 1) { /* each byte is progress, but not enough */
         expect_served(other);
         usleep(20000);
-        ck_assert_int_lt(now_ms() - begun, 5000);
+        ck_assert_uint_lt(clock_ms() - begun, 5000);
     }
-    ck_assert_int_ge(now_ms() - begun, 300);
+    ck_assert_uint_ge(clock_ms() - begun, 300);
     net_expect_log(s, &net_server_log, "did not finish it");
     close(slow);
     close(other);
@@ -224,9 +204,7 @@ END_TEST
 
 START_TEST(the_deadline_is_of_each_request)
 {
-    rdzv_server_options opt = net_options();
-    opt.request_timeout_ms = 400;
-    rdzv_server *s = net_open(&opt, &net_server_log);
+    rdzv_server *s = open_with_deadline(400);
     int fd = net_greet(net_port(s));
     wire_add(&w, "bs", RDZV__OP_GET, "k");
     size_t len = w.len;
@@ -250,9 +228,7 @@ END_TEST
 
 START_TEST(without_a_deadline_half_a_request_may_wait)
 {
-    rdzv_server_options opt = net_options();
-    opt.request_timeout_ms = 0;
-    rdzv_server *s = net_open(&opt, &net_server_log);
+    rdzv_server *s = open_with_deadline(0);
     int fd = net_greet(net_port(s));
     wire_add(&w, "b", RDZV__OP_PING);
     net_send(fd, &w);
@@ -305,16 +281,7 @@ START_TEST(half_requests_are_bounded_together)
     int fd[CLIENTS];
     for (int i = 0; i < CLIENTS; i++) {
         fd[i] = net_greet(net_port(s));
-        wire_add(&w, "bsi", RDZV__OP_SET, "k", 1ll << 20);
-        net_send(fd[i], &w);
-        wire_fill(&w, 'v', HALF);
-        for (size_t at = 8; at < w.len;) { /* may be closed on the way */
-            ssize_t n = send(fd[i], w.data + at, w.len - at, MSG_NOSIGNAL);
-            if (n < 0)
-                break;
-            at += (size_t)n;
-        }
-        w.len = 0;
+        net_set_begun(fd[i], "k", HALF);
         expect_served(other);
         ck_assert_uint_le(NET_STAT(s, buffer_bytes), ALL + CLIENTS * 65536);
     }
@@ -388,10 +355,7 @@ END_TEST
 Suite *suite(void)
 {
     Suite *s = suite_create("hostile");
-    TCase *t = tcase_create("hostile");
-    tcase_set_timeout(t, 60);
-    tcase_add_unchecked_fixture(t, net_warm_up, NULL);
-    tcase_add_checked_fixture(t, net_setup, teardown);
+    TCase *t = net_tcase(s, "hostile", &w, &got);
     tcase_add_test(t, every_first_byte_that_is_no_request);
     tcase_add_test(t, nothing_behind_a_junk_first_byte_is_executed);
     tcase_add_test(t, noise_leaves_memory_flat_and_one_line);
@@ -403,6 +367,5 @@ Suite *suite(void)
     tcase_add_test(t, half_requests_are_bounded_together);
     tcase_add_test(t, readers_that_never_read_are_bounded_together);
     tcase_add_test(t, one_client_too_many_is_told_by_closing);
-    suite_add_tcase(s, t);
     return s;
 }

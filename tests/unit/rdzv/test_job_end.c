@@ -11,24 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static struct net_log lines;
 static struct wire w;
 static struct wire got;
-static int fds_before;
-
-static void setup(void)
-{
-    memset(&lines, 0, sizeof lines);
-    fds_before = net_count_fds();
-}
-
-static void teardown(void)
-{
-    ck_assert_int_eq(net_count_fds(), fds_before);
-    net_expect_threads(0);
-    wire_free(&w);
-    wire_free(&got);
-}
 
 struct churn {
     uint16_t port;
@@ -76,7 +60,7 @@ START_TEST(closed_runs_on_the_owners_thread)
     enum { ROUNDS = 2000 };
     rdzv_server_options opt = net_options();
     opt.forget_after_ms = 1;
-    rdzv_server *s = net_open(&opt, &lines);
+    rdzv_server *s = net_open(&opt, &net_server_log);
     struct churn c = {.port = net_port(s)};
     struct closings closings = {.owner = pthread_self()};
     pthread_t thread;
@@ -97,7 +81,7 @@ END_TEST
 
 START_TEST(awaited_names_are_not_counted)
 {
-    rdzv_server *s = net_open(NULL, &lines);
+    rdzv_server *s = net_open(NULL, &net_server_log);
     rdzv_job *job = jobs_open(s, "job", NULL);
     int fd = net_connect(jobs_port(job));
     wire_hello(&w);
@@ -107,7 +91,7 @@ START_TEST(awaited_names_are_not_counted)
     net_read(fd, &got, 8);
     JOB_EXPECT_STAT(job, waiting, 1);
     rdzv_job_close(job, NULL, NULL);
-    net_expect_log(s, &lines, "job \"job\": closed with 1 clients, 1 keys and queues");
+    net_expect_log(s, &net_server_log, "job \"job\": closed with 1 clients, 1 keys and queues");
     close(fd);
     rdzv_server_close(s, NULL, NULL);
 }
@@ -117,11 +101,11 @@ END_TEST
 static long told(void)
 {
     long sum = 0;
-    for (const char *at = lines.text; (at = strstr(at, "closed client")) != NULL; at++)
+    for (const char *at = net_server_log.text; (at = strstr(at, "closed client")) != NULL; at++)
         sum++;
-    for (const char *at = lines.text; (at = strstr(at, " more like this")) != NULL; at++) {
+    for (const char *at = net_server_log.text; (at = strstr(at, " more like this")) != NULL; at++) {
         const char *digits = at;
-        while (digits > lines.text && digits[-1] >= '0' && digits[-1] <= '9')
+        while (digits > net_server_log.text && digits[-1] >= '0' && digits[-1] <= '9')
             digits--;
         sum += strtol(digits, NULL, 10);
     }
@@ -140,13 +124,13 @@ static void refuse(uint16_t port)
 START_TEST(refusals_that_were_left_out_are_told_at_the_end)
 {
     enum { REFUSED = 5 };
-    rdzv_server *s = net_open(NULL, &lines);
+    rdzv_server *s = net_open(NULL, &net_server_log);
     rdzv_job *job = jobs_open(s, "job", NULL);
     for (int i = 0; i < REFUSED; i++)
         refuse(jobs_port(job));
     JOB_EXPECT_STAT(job, refused, REFUSED);
     rdzv_job_close(job, NULL, NULL);
-    net_expect_log(s, &lines, "job \"job\": closed with");
+    net_expect_log(s, &net_server_log, "job \"job\": closed with");
     ck_assert_int_eq(told(), REFUSED);
     rdzv_server_close(s, NULL, NULL);
 }
@@ -155,7 +139,7 @@ END_TEST
 START_TEST(also_at_the_end_of_the_server)
 {
     enum { REFUSED = 5 };
-    rdzv_server *s = net_open(NULL, &lines);
+    rdzv_server *s = net_open(NULL, &net_server_log);
     for (int i = 0; i < REFUSED; i++)
         refuse(net_port(s));
     NET_EXPECT_STAT(s, refused, REFUSED);
@@ -167,14 +151,10 @@ END_TEST
 Suite *suite(void)
 {
     Suite *s = suite_create("job end");
-    TCase *t = tcase_create("own thread");
-    tcase_set_timeout(t, 60);
-    tcase_add_unchecked_fixture(t, net_warm_up, NULL);
-    tcase_add_checked_fixture(t, setup, teardown);
+    TCase *t = net_tcase(s, "own thread", &w, &got);
     tcase_add_test(t, closed_runs_on_the_owners_thread);
     tcase_add_test(t, awaited_names_are_not_counted);
     tcase_add_test(t, refusals_that_were_left_out_are_told_at_the_end);
     tcase_add_test(t, also_at_the_end_of_the_server);
-    suite_add_tcase(s, t);
     return s;
 }

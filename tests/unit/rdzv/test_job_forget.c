@@ -1,21 +1,14 @@
 /*
  * test_job_forget.c: a job's keys go when nobody has been there for its time, and only then.
  */
+#include "clock.h"
 #include "jobs.h"
 #include "runner.h"
 
-#include <time.h>
 #include <unistd.h>
 
 static struct wire w;
 static struct wire got;
-
-static void teardown(void)
-{
-    wire_free(&w);
-    wire_free(&got);
-    net_teardown();
-}
 
 /* Leaves a key and a queue behind. */
 enum { VISIT_REQUESTS = 5 };
@@ -60,13 +53,6 @@ START_TEST(keys_are_forgotten_when_nobody_comes_back)
 }
 END_TEST
 
-static uint64_t now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
 START_TEST(a_client_that_comes_back_stops_the_clock)
 {
     enum { AFTER_MS = 400 };
@@ -85,14 +71,14 @@ START_TEST(a_client_that_comes_back_stops_the_clock)
     wire_add(&w, "b", RDZV__OP_GETNUMKEYS);
     net_ask(second, &w, &got, 8);
     wire_expect(&got, "i", 1LL);
-    uint64_t left_ms = now_ms();
+    uint64_t left_ms = clock_ms();
     close(second); /* and now all of it begins again */
     uint64_t keys;
     do {
         keys = JOB_STAT(job, keys);
-        ck_assert(keys == 1 || now_ms() >= left_ms + AFTER_MS);
+        ck_assert(keys == 1 || clock_ms() >= left_ms + AFTER_MS);
         usleep(1000);
-    } while (keys > 0 && now_ms() < left_ms + 10000);
+    } while (keys > 0 && clock_ms() < left_ms + 10000);
     ck_assert_uint_eq(keys, 0);
     rdzv_server_close(s, NULL, NULL);
 }
@@ -124,13 +110,9 @@ END_TEST
 Suite *suite(void)
 {
     Suite *s = suite_create("job_forget");
-    TCase *t = tcase_create("job_forget");
-    tcase_set_timeout(t, 60);
-    tcase_add_unchecked_fixture(t, net_warm_up, NULL);
-    tcase_add_checked_fixture(t, net_setup, teardown);
+    TCase *t = net_tcase(s, "job_forget", &w, &got);
     tcase_add_test(t, keys_are_forgotten_when_nobody_comes_back);
     tcase_add_test(t, a_client_that_comes_back_stops_the_clock);
     tcase_add_test(t, a_probe_of_the_port_does_not_stop_the_clock);
-    suite_add_tcase(s, t);
     return s;
 }

@@ -21,13 +21,6 @@
 static struct wire w;
 static struct wire got;
 
-static void teardown(void)
-{
-    wire_free(&w);
-    wire_free(&got);
-    net_teardown();
-}
-
 START_TEST(bad_options_are_refused)
 {
     rdzv_server *s = net_open(NULL, &net_server_log);
@@ -494,10 +487,7 @@ END_TEST
 Suite *suite(void)
 {
     Suite *s = suite_create("job life");
-    TCase *t = tcase_create("own thread");
-    tcase_set_timeout(t, 60);
-    tcase_add_unchecked_fixture(t, net_warm_up, NULL);
-    tcase_add_checked_fixture(t, net_setup, teardown);
+    TCase *t = net_tcase(s, "own thread", &w, &got);
     tcase_add_test(t, bad_options_are_refused);
     tcase_add_test(t, a_run_id_is_open_once);
     tcase_add_test(t, close_with_clients_in_every_state);
@@ -510,6 +500,5 @@ Suite *suite(void)
     tcase_add_test(t, memory_runs_out);
     tcase_add_test(t, a_closed_job_leaves_nothing);
     tcase_add_test(t, jobs_come_and_go_beside_a_busy_one);
-    suite_add_tcase(s, t);
     return s;
 }

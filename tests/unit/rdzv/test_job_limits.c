@@ -6,65 +6,58 @@
 #include "runner.h"
 
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 static struct wire w;
 static struct wire got;
 
-static void teardown(void)
-{
-    wire_free(&w);
-    wire_free(&got);
-    net_teardown();
-}
-
 /* A job of this limit beside one without. */
-static void open_small(rdzv_server *s, const rdzv_job_options *opt, rdzv_job **small,
-                       rdzv_job **large)
+struct two {
+    rdzv_server *s;
+    rdzv_job *small;
+    rdzv_job *large;
+};
+
+static struct two open_two(const rdzv_job_options *small)
 {
-    *small = jobs_open(s, "small", opt);
-    *large = jobs_open(s, "large", NULL);
+    struct two t = {.s = net_open(NULL, &net_server_log)};
+    t.small = jobs_open(t.s, "small", small);
+    t.large = jobs_open(t.s, "large", NULL);
+    return t;
 }
 
 START_TEST(a_job_is_full_of_bytes)
 {
-    rdzv_server *s = net_open(NULL, &net_server_log);
-    rdzv_job_options opt = jobs_options("small");
+    rdzv_job_options opt = jobs_options(NULL);
     opt.max_store_bytes = 20000;
-    rdzv_job *small;
-    rdzv_job *large;
-    open_small(s, &opt, &small, &large);
-    int fd = net_greet(jobs_port(small));
-    int other = net_greet(jobs_port(large));
+    struct two t = open_two(&opt);
+    int fd = net_greet(jobs_port(t.small));
+    int other = net_greet(jobs_port(t.large));
     net_set(fd, "a", 15000);
-    net_set_refused(net_greet(jobs_port(small)), "b", 15000);
-    net_expect_log(s, &net_server_log, "job \"small\": closed client 127.0.0.1:");
-    net_expect_log(s, &net_server_log, "the store holds max_store_bytes (of this job)");
-    JOB_EXPECT_STAT(small, refused, 1);
-    ck_assert_uint_eq(JOB_STAT(large, refused), 0);
+    net_set_refused(net_greet(jobs_port(t.small)), "b", 15000);
+    net_expect_log(t.s, &net_server_log, "job \"small\": closed client 127.0.0.1:");
+    net_expect_log(t.s, &net_server_log, "the store holds max_store_bytes (of this job)");
+    JOB_EXPECT_STAT(t.small, refused, 1);
+    ck_assert_uint_eq(JOB_STAT(t.large, refused), 0);
     net_set(other, "b", 15000);
     net_set(other, "c", 1500000);
     net_set(fd, "a", 100); /* and there is room again */
     net_set(fd, "b", 15000);
-    ck_assert_uint_le(JOB_STAT(small, store_bytes), 20000);
+    ck_assert_uint_le(JOB_STAT(t.small, store_bytes), 20000);
     close(fd);
     close(other);
-    rdzv_server_close(s, NULL, NULL);
+    rdzv_server_close(t.s, NULL, NULL);
 }
 END_TEST
 
 START_TEST(a_job_is_full_of_keys)
 {
-    rdzv_server *s = net_open(NULL, &net_server_log);
-    rdzv_job_options opt = jobs_options("small");
+    rdzv_job_options opt = jobs_options(NULL);
     opt.max_keys = 4;
-    rdzv_job *small;
-    rdzv_job *large;
-    open_small(s, &opt, &small, &large);
-    int fd = net_greet(jobs_port(small));
-    int waiter = net_greet(jobs_port(small));
-    int other = net_greet(jobs_port(large));
+    struct two t = open_two(&opt);
+    int fd = net_greet(jobs_port(t.small));
+    int waiter = net_greet(jobs_port(t.small));
+    int other = net_greet(jobs_port(t.large));
     net_set(fd, "1", 1);
     net_set(fd, "2", 1);
     wire_add(&w, "bss", RDZV__OP_QUEUE_PUSH, "queue", "1");
@@ -72,15 +65,15 @@ START_TEST(a_job_is_full_of_keys)
     net_send(fd, &w);
     wire_add(&w, "bis", RDZV__OP_WAIT, 1LL, "awaited");
     net_send(waiter, &w);
-    JOB_EXPECT_STAT(small, waiting, 1);
-    net_set_refused(net_greet(jobs_port(small)), "5", 1);
-    net_expect_log(s, &net_server_log, "the store holds max_keys names (of this job)");
+    JOB_EXPECT_STAT(t.small, waiting, 1);
+    net_set_refused(net_greet(jobs_port(t.small)), "5", 1);
+    net_expect_log(t.s, &net_server_log, "the store holds max_keys names (of this job)");
     wire_add(&w, "bis", RDZV__OP_WAIT, 1LL, "another");
-    int late = net_greet(jobs_port(small));
+    int late = net_greet(jobs_port(t.small));
     net_send(late, &w);
     net_read_all(late, &got);
     close(late);
-    JOB_EXPECT_STAT(small, refused, 2);
+    JOB_EXPECT_STAT(t.small, refused, 2);
     net_set(fd, "awaited", 1); /* a name that is there costs nothing */
     net_read(waiter, &got, 1);
     wire_expect(&got, "b", 0);
@@ -93,79 +86,58 @@ START_TEST(a_job_is_full_of_keys)
         char key[4] = {(char)('a' + i / 26), (char)('a' + i % 26), 0, 0};
         net_set(other, key, 1);
     }
-    JOB_EXPECT_STAT(large, keys, 100);
+    JOB_EXPECT_STAT(t.large, keys, 100);
     close(fd);
     close(waiter);
     close(other);
-    rdzv_server_close(s, NULL, NULL);
+    rdzv_server_close(t.s, NULL, NULL);
 }
 END_TEST
 
 START_TEST(a_job_is_full_of_clients)
 {
-    rdzv_server *s = net_open(NULL, &net_server_log);
-    rdzv_job_options opt = jobs_options("small");
+    rdzv_job_options opt = jobs_options(NULL);
     opt.max_connections = 2;
-    rdzv_job *small;
-    rdzv_job *large;
-    open_small(s, &opt, &small, &large);
-    int fd[2] = {net_greet(jobs_port(small)), net_greet(jobs_port(small))};
-    int late = net_connect(jobs_port(small));
+    struct two t = open_two(&opt);
+    int fd[2] = {net_greet(jobs_port(t.small)), net_greet(jobs_port(t.small))};
+    int late = net_connect(jobs_port(t.small));
     net_read_all(late, &got);
     close(late);
-    net_expect_log(s, &net_server_log,
+    net_expect_log(t.s, &net_server_log,
                    "job \"small\": closed a new client: 2 are connected, which is "
                    "max_connections (of this job)");
-    JOB_EXPECT_STAT(small, refused, 1);
+    JOB_EXPECT_STAT(t.small, refused, 1);
     for (int i = 0; i < 5; i++)
-        close(net_greet(jobs_port(large)));
+        close(net_greet(jobs_port(t.large)));
     close(fd[0]);
-    JOB_EXPECT_STAT(small, connections, 1);
-    fd[0] = net_greet(jobs_port(small));
+    JOB_EXPECT_STAT(t.small, connections, 1);
+    fd[0] = net_greet(jobs_port(t.small));
     close(fd[0]);
     close(fd[1]);
-    rdzv_server_close(s, NULL, NULL);
+    rdzv_server_close(t.s, NULL, NULL);
 }
 END_TEST
-
-/* Half of a SET of 1 MiB; the server may close on the way. */
-static void send_half(int fd, size_t len)
-{
-    wire_add(&w, "bsi", RDZV__OP_SET, "k", 1ll << 20);
-    net_send(fd, &w);
-    wire_fill(&w, 'v', len);
-    for (size_t at = 8; at < w.len;) {
-        ssize_t n = send(fd, w.data + at, w.len - at, MSG_NOSIGNAL);
-        if (n < 0)
-            break;
-        at += (size_t)n;
-    }
-    w.len = 0;
-}
 
 START_TEST(a_job_is_full_of_half_requests)
 {
     enum { CLIENTS = 6, HALF = 900000 };
-    rdzv_server *s = net_open(NULL, &net_server_log);
-    rdzv_job_options opt = jobs_options("small");
+    rdzv_job_options opt = jobs_options(NULL);
     opt.max_buffer_bytes = 2 << 20;
-    rdzv_job *small;
-    rdzv_job *large;
-    open_small(s, &opt, &small, &large);
+    struct two t = open_two(&opt);
     int fd[CLIENTS];
     int other[CLIENTS];
     for (int i = 0; i < CLIENTS; i++) {
-        fd[i] = net_greet(jobs_port(small));
-        other[i] = net_greet(jobs_port(large));
-        send_half(fd[i], HALF);
-        send_half(other[i], HALF);
-        ck_assert_uint_le(JOB_STAT(small, buffer_bytes), (2 << 20) + CLIENTS * 65536);
+        fd[i] = net_greet(jobs_port(t.small));
+        other[i] = net_greet(jobs_port(t.large));
+        net_set_begun(fd[i], "k", HALF);
+        net_set_begun(other[i], "k", HALF);
+        ck_assert_uint_le(JOB_STAT(t.small, buffer_bytes), (2 << 20) + CLIENTS * 65536);
     }
-    net_expect_log(s, &net_server_log, "of all clients are max_buffer_bytes (of this job)");
-    for (int i = 0; i < 10000 && JOB_STAT(small, refused) == 0; i++)
+    net_expect_log(t.s, &net_server_log, "of all clients are max_buffer_bytes (of this job)");
+    for (int i = 0; i < 10000 && JOB_STAT(t.small, refused) == 0; i++)
         usleep(1000);
-    ck_assert_uint_gt(JOB_STAT(small, refused), 0);
-    ck_assert_uint_eq(JOB_STAT(large, refused), 0);
+    ck_assert_uint_gt(JOB_STAT(t.small, refused), 0);
+    ck_assert_uint_eq(JOB_STAT(t.large, refused), 0);
     for (int i = 0; i < CLIENTS; i++) { /* the other half of the other job's */
         wire_fill(&w, 'v', (1 << 20) - HALF);
         memmove(w.data, w.data + 8, w.len - 8);
@@ -176,8 +148,8 @@ START_TEST(a_job_is_full_of_half_requests)
         close(fd[i]);
         close(other[i]);
     }
-    NET_EXPECT_STAT(s, buffer_bytes, 0);
-    rdzv_server_close(s, NULL, NULL);
+    NET_EXPECT_STAT(t.s, buffer_bytes, 0);
+    rdzv_server_close(t.s, NULL, NULL);
 }
 END_TEST
 
@@ -229,7 +201,7 @@ START_TEST(half_requests_of_all_jobs_are_bounded_together)
     int fd[CLIENTS];
     for (int i = 0; i < CLIENTS; i++) { /* no job would have more than 2 MiB */
         fd[i] = net_greet(ports[i % 3]);
-        send_half(fd[i], HALF);
+        net_set_begun(fd[i], "k", HALF);
         net_set(t.fd[0], "k", 10);
         ck_assert_uint_le(NET_STAT(t.s, buffer_bytes), ALL + CLIENTS * 65536);
     }
@@ -237,7 +209,7 @@ START_TEST(half_requests_of_all_jobs_are_bounded_together)
     for (int i = 0; i < CLIENTS; i++)
         close(fd[i]);
     NET_EXPECT_STAT(t.s, buffer_bytes, 0);
-    send_half(t.fd[1], HALF); /* and there is room again */
+    net_set_begun(t.fd[1], "k", HALF); /* and there is room again */
     JOB_EXPECT_STAT(t.a, connections, 1);
     net_set(t.fd[2], "k", 10);
     ck_assert_uint_eq(JOB_STAT(t.a, connections), 1);
@@ -252,7 +224,7 @@ START_TEST(a_request_that_expires_gives_its_room_to_others)
     opt.max_buffer_bytes = 2 << 20;
     opt.request_timeout_ms = 300;
     struct jobs_three t = jobs_open_three(&opt);
-    send_half(t.fd[1], HALF);
+    net_set_begun(t.fd[1], "k", HALF);
     while (!net_heard(t.fd[1], 5)) /* its time ends while another job is served */
         net_set(t.fd[2], "k", 10);
     net_read_all(t.fd[1], &got);
@@ -290,10 +262,7 @@ END_TEST
 Suite *suite(void)
 {
     Suite *s = suite_create("job_limits");
-    TCase *t = tcase_create("job_limits");
-    tcase_set_timeout(t, 60);
-    tcase_add_unchecked_fixture(t, net_warm_up, NULL);
-    tcase_add_checked_fixture(t, net_setup, teardown);
+    TCase *t = net_tcase(s, "job_limits", &w, &got);
     tcase_add_test(t, a_job_is_full_of_bytes);
     tcase_add_test(t, a_job_is_full_of_keys);
     tcase_add_test(t, a_job_is_full_of_clients);
@@ -302,6 +271,5 @@ Suite *suite(void)
     tcase_add_test(t, half_requests_of_all_jobs_are_bounded_together);
     tcase_add_test(t, a_request_that_expires_gives_its_room_to_others);
     tcase_add_test(t, each_full_job_has_its_own_line);
-    suite_add_tcase(s, t);
     return s;
 }

@@ -13,13 +13,6 @@
 static struct wire w;
 static struct wire got;
 
-static void teardown(void)
-{
-    wire_free(&w);
-    wire_free(&got);
-    net_teardown();
-}
-
 START_TEST(equal_names_are_different_keys)
 {
     struct jobs_three t = jobs_open_three(NULL);
@@ -147,13 +140,9 @@ END_TEST
 Suite *suite(void)
 {
     Suite *s = suite_create("jobs");
-    TCase *t = tcase_create("jobs");
-    tcase_set_timeout(t, 60);
-    tcase_add_unchecked_fixture(t, net_warm_up, NULL);
-    tcase_add_checked_fixture(t, net_setup, teardown);
+    TCase *t = net_tcase(s, "jobs", &w, &got);
     tcase_add_test(t, equal_names_are_different_keys);
     tcase_add_test(t, nobody_is_woken_by_another_job);
     tcase_add_test(t, a_hundred_jobs);
-    suite_add_tcase(s, t);
     return s;
 }

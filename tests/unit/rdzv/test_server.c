@@ -21,13 +21,6 @@
 static struct wire w;
 static struct wire got;
 
-static void teardown(void)
-{
-    wire_free(&w);
-    wire_free(&got);
-    net_teardown();
-}
-
 static void replay(const char *version, size_t piece, size_t cut)
 {
     struct wire asked = WIRE_INIT;
@@ -477,10 +470,7 @@ END_TEST
 Suite *suite(void)
 {
     Suite *s = suite_create("server");
-    TCase *t = tcase_create("own thread");
-    tcase_set_timeout(t, 60);
-    tcase_add_unchecked_fixture(t, net_warm_up, NULL);
-    tcase_add_checked_fixture(t, net_setup, teardown);
+    TCase *t = net_tcase(s, "own thread", &w, &got);
     tcase_add_loop_test(t, replay_whole_and_in_pieces, 0, 2);
     tcase_add_test(t, bad_starts_are_closed_and_counted);
     tcase_add_test(t, a_flood_of_bad_clients_is_no_flood_of_lines);
@@ -498,6 +488,5 @@ Suite *suite(void)
     tcase_add_test(t, nothing_survives_exec);
     tcase_add_test(t, memory_runs_out_in_the_shell);
     tcase_add_test(t, twenty_servers_at_once);
-    suite_add_tcase(s, t);
     return s;
 }
