@@ -6,6 +6,7 @@
  */
 #include "error.h"
 #include "uv/client.h"
+#include "uv/random.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +15,6 @@
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 enum {
@@ -26,10 +26,7 @@ enum {
 
 static uint32_t random_number(void)
 {
-    uint32_t number;
-    if (getrandom(&number, sizeof number, GRND_NONBLOCK) != (ssize_t)sizeof number)
-        number = (uint32_t)(uv_hrtime() * 0x9E3779B97F4A7C15ull >> 32); /* only has to differ */
-    return number;
+    return (uint32_t)(rdzv__random() >> 32); /* the upper half of a product is the mixed one */
 }
 
 int rdzv__client_set_host(struct rdzv_client *c, const char *host, rdzv_error *err)

@@ -4,19 +4,8 @@
  * the one at work take up, and every job but that one has published its counts. Knows nothing of
  * the owner's handles.
  */
+#include "uv/random.h"
 #include "uv/server.h"
-
-#include <stdio.h>
-#include <string.h>
-#include <sys/random.h>
-
-static uint64_t random_seed(void)
-{
-    uint64_t seed;
-    if (getrandom(&seed, sizeof seed, GRND_NONBLOCK) != (ssize_t)sizeof seed)
-        seed = uv_hrtime() * 0x9E3779B97F4A7C15ull; /* only spreads keys over buckets */
-    return seed;
-}
 
 void rdzv__job_init(struct rdzv_job *job, struct rdzv_server *s)
 {
@@ -26,7 +15,7 @@ void rdzv__job_init(struct rdzv_job *job, struct rdzv_server *s)
         .limits = {o->max_key_bytes, o->max_value_bytes, o->max_request_keys, o->max_request_bytes},
         .max = job->max,
         .max_unread_bytes = o->max_unread_bytes,
-        .hash_seed = random_seed(),
+        .hash_seed = rdzv__random(),
     };
     job->server = s;
     queue_init(&job->open);
