@@ -1,9 +1,14 @@
 /*
- * error.c: the closed list of results, the library version, the caller's error struct. No state.
+ * error.c: the closed list of results, the library version, the caller's error struct. No state, no
+ * allocation: works when out of memory. Invariant: a text ends within its struct, and never in half
+ * a character.
  */
 #include "error.h"
 
+#include "text.h"
+
 #include <stdio.h>
+#include <string.h>
 
 int32_t rdzv_version(void)
 {
@@ -30,6 +35,7 @@ int rdzv__vfail(rdzv_error *err, int code, int sys_errno, const char *format, va
     err->code = code;
     err->sys_errno = sys_errno;
     vsnprintf(err->text, sizeof err->text, format, args);
+    text_mend_end(err->text, sizeof err->text);
     return code;
 }
 
@@ -40,4 +46,16 @@ int rdzv__fail(rdzv_error *err, int code, int sys_errno, const char *format, ...
     rdzv__vfail(err, code, sys_errno, format, args);
     va_end(args);
     return code;
+}
+
+int rdzv__fail_sys(rdzv_error *err, int code, int sys_errno, const char *format, ...)
+{
+    char what[sizeof err->text];
+    char reason[80];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    return rdzv__fail(err, code, sys_errno, "%s: %s", what,
+                      strerror_r(sys_errno, reason, sizeof reason));
 }

@@ -9,6 +9,9 @@
 /* Returns `code`, so that a failing function can end with it. `err` may be NULL. */
 __attribute__((format(printf, 4, 5))) int rdzv__fail(rdzv_error *err, int code, int sys_errno,
                                                      const char *format, ...);
+/* The same; ": " and what sys_errno means is added to the text. */
+__attribute__((format(printf, 4, 5))) int rdzv__fail_sys(rdzv_error *err, int code, int sys_errno,
+                                                         const char *format, ...);
 __attribute__((format(printf, 4, 0))) int rdzv__vfail(rdzv_error *err, int code, int sys_errno,
                                                       const char *format, va_list args);
 
