@@ -6,10 +6,10 @@
 #include "error.h"
 #include "thread.h"
 #include "uv/client.h"
+#include "uv/own_loop.h"
 
 #include <errno.h>
 #include <poll.h>
-#include <string.h>
 
 void rdzv__client_thread_post(struct rdzv_client *c, struct rdzv__client_call *call)
 {
@@ -93,16 +93,10 @@ static void *run_loop(void *arg)
 
 static int start(struct rdzv_client *c, rdzv_error *err)
 {
-    int result = uv_loop_init(&c->own_loop);
-    if (result != 0)
-        return rdzv__fail(err, RDZV_EIO, -result, "event loop: %s", uv_strerror(result));
+    int code = rdzv__own_loop_init(&c->own_loop, &c->async, on_inbox, c, err);
+    if (code != RDZV_OK)
+        return code;
     c->loop = &c->own_loop;
-    result = uv_async_init(c->loop, &c->async, on_inbox);
-    if (result != 0) {
-        uv_loop_close(c->loop);
-        return rdzv__fail(err, RDZV_EIO, -result, "event loop: %s", uv_strerror(result));
-    }
-    c->async.data = c;
     uv_timer_init(c->loop, &c->timer);
     c->handles = 2;
     c->timer.data = c;
@@ -114,7 +108,7 @@ static int start(struct rdzv_client *c, rdzv_error *err)
     rdzv__client_stop_work(c);
     uv_run(c->loop, UV_RUN_DEFAULT);
     uv_loop_close(c->loop);
-    return rdzv__fail(err, RDZV_EIO, error, "starting the client's thread: %s", strerror(error));
+    return rdzv__fail_sys(err, RDZV_EIO, error, "starting the client's thread");
 }
 
 int rdzv__client_thread_start(struct rdzv_client *c, rdzv_error *err)
@@ -123,7 +117,7 @@ int rdzv__client_thread_start(struct rdzv_client *c, rdzv_error *err)
     struct outbox_hooks hooks = {a->alloc, a->free, a->ctx, c->log, c->log_ctx};
     int error = outbox_init(&c->out, &hooks);
     if (error != 0)
-        return rdzv__fail(err, RDZV_EIO, error, "eventfd for the client: %s", strerror(error));
+        return rdzv__fail_sys(err, RDZV_EIO, error, "eventfd for the client");
     pthread_mutex_init(&c->inbox_lock, NULL);
     int code = start(c, err);
     if (code != RDZV_OK)

@@ -4,10 +4,9 @@
  * closing brings it to 0, nothing of ours is left there.
  */
 #include "error.h"
-#include "uv/server.h"
 #include "thread.h"
-
-#include <string.h>
+#include "uv/own_loop.h"
+#include "uv/server.h"
 
 int rdzv__loop_start(struct rdzv_server *s)
 {
@@ -137,30 +136,23 @@ static void unwind(struct rdzv_server *s)
 
 int rdzv__thread_start(struct rdzv_server *s, rdzv_error *err)
 {
-    int result = uv_loop_init(&s->own_loop);
-    if (result != 0)
-        return rdzv__fail(err, RDZV_EIO, -result, "event loop: %s", uv_strerror(result));
+    int code = rdzv__own_loop_init(&s->own_loop, &s->async, on_command, s, err);
+    if (code != RDZV_OK)
+        return code;
     s->loop = &s->own_loop;
-    result = uv_async_init(s->loop, &s->async, on_command);
-    if (result != 0) {
-        uv_loop_close(&s->own_loop);
-        return rdzv__fail(err, RDZV_EIO, -result, "event loop: %s", uv_strerror(result));
-    }
-    s->async.data = s;
     s->handles++;
-    result = rdzv__loop_start(s);
+    int result = rdzv__loop_start(s);
     if (result != 0) {
         uv_close((uv_handle_t *)&s->async, NULL);
         uv_run(&s->own_loop, UV_RUN_DEFAULT);
         uv_loop_close(&s->own_loop);
-        return rdzv__fail(err, RDZV_EIO, -result, "listening in the event loop: %s",
-                          uv_strerror(result));
+        return rdzv__fail_sys(err, RDZV_EIO, -result, "listening in the event loop");
     }
     int error = thread_start(&s->thread, run_loop, s);
     if (error == 0)
         return RDZV_OK;
     unwind(s);
-    return rdzv__fail(err, RDZV_EIO, error, "starting the server's thread: %s", strerror(error));
+    return rdzv__fail_sys(err, RDZV_EIO, error, "starting the server's thread");
 }
 
 void rdzv__thread_stop(struct rdzv_server *s)
