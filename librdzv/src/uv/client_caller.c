@@ -4,6 +4,7 @@
  * which is only for look-ups of names.
  */
 #include "uv/client.h"
+#include "uv/socket.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -47,8 +48,7 @@ static int open_poll_set(struct rdzv_client *c)
                  epoll_ctl(c->epoll_fd, EPOLL_CTL_ADD, c->timer_fd, &event) != 0;
     if (!failed && c->loop != NULL)
         failed = epoll_ctl(c->epoll_fd, EPOLL_CTL_ADD, uv_backend_fd(c->loop), &event) != 0;
-    event.events = ((c->events & UV_READABLE) != 0 ? EPOLLIN : 0u) |
-                   ((c->events & UV_WRITABLE) != 0 ? EPOLLOUT : 0u);
+    event.events = (uint32_t)rdzv__poll_bits(c->events);
     if (!failed && c->fd >= 0)
         failed = epoll_ctl(c->epoll_fd, EPOLL_CTL_ADD, c->fd, &event) != 0;
     if (!failed) {
@@ -87,9 +87,7 @@ static int turn(struct rdzv_client *c, int timeout_ms)
         do_what_is_due(c);
         return result;
     }
-    struct pollfd p = {.fd = c->fd,
-                       .events = (short)(((c->events & UV_READABLE) != 0 ? POLLIN : 0) |
-                                         ((c->events & UV_WRITABLE) != 0 ? POLLOUT : 0))};
+    struct pollfd p = {.fd = c->fd, .events = rdzv__poll_bits(c->events)};
     if (c->looking_up) {
         uv_run(c->loop, UV_RUN_NOWAIT); /* also lets libuv set its own descriptor up */
         p = (struct pollfd){.fd = c->looking_up ? uv_backend_fd(c->loop) : -1, .events = POLLIN};

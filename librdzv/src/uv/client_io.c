@@ -60,8 +60,7 @@ void rdzv__client_watch(struct rdzv_client *c, int events)
     }
     if (c->epoll_fd < 0)
         return;
-    struct epoll_event event = {.events = ((events & UV_READABLE) != 0 ? EPOLLIN : 0u) |
-                                          ((events & UV_WRITABLE) != 0 ? EPOLLOUT : 0u)};
+    struct epoll_event event = {.events = (uint32_t)rdzv__poll_bits(events)};
     epoll_ctl(c->epoll_fd, EPOLL_CTL_MOD, c->fd, &event);
 }
 
