@@ -8,7 +8,7 @@
 
 #include "error.h"
 
-#include <assert.h>
+#include <stdarg.h>
 #include <string.h>
 
 enum {

@@ -7,7 +7,6 @@
 #include "core/client_c10d.h"
 
 #include "bytes.h"
-#include "error.h"
 
 #include <string.h>
 

@@ -15,7 +15,6 @@
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 enum {
     TRY_MS = 5000, /* for one address */

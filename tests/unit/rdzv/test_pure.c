@@ -10,8 +10,9 @@
 #include <string.h>
 
 static const char *const allowed[] = {
-    "<assert.h>",  "<stddef.h>",  "<stdint.h>",  "<string.h>", "<xxhash.h>",  "<uthash.h>",
-    "\"alloc.h\"", "\"bytes.h\"", "\"queue.h\"", "\"core/",    "\"error.h\"", "\"rdzv_client.h\""};
+    "<assert.h>", "<stdarg.h>",  "<stddef.h>",       "<stdint.h>",  "<string.h>",
+    "<xxhash.h>", "<uthash.h>",  "\"alloc.h\"",      "\"bytes.h\"", "\"queue.h\"",
+    "\"core/",    "\"error.h\"", "\"rdzv_client.h\""};
 
 /* As whole words followed by a parenthesis. */
 static const char *const forbidden[] = {
