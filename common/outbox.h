@@ -14,7 +14,7 @@
 #include <string.h>
 
 enum { OUTBOX_WARN = 1, OUTBOX_INFO = 2 }; /* levels, as the public headers number them */
-enum { OUTBOX_LINES = 256 };               /* that may wait */
+enum { OUTBOX_LINES = 256 };               /* that wait for a thread to come */
 
 /* Where the memory of the lines comes from, and where they go. */
 struct outbox_hooks {
@@ -28,6 +28,8 @@ struct outbox_hooks {
 struct outbox {
     struct mailbox mailbox;
     struct outbox_hooks hooks;
+    uint32_t lines_most;                         /* that may wait; half of them of detail */
+    void (*deliver_line)(struct letter *letter); /* one address, whichever file posts */
     uint32_t waiting;             /* lines; under the mailbox's lock, as is the next */
     uint64_t dropped;             /* lines */
     struct letter dropped_letter; /* posted while dropped is not 0 */
@@ -59,14 +61,19 @@ static inline void outbox_deliver_dropped(struct letter *letter)
     unsigned long long dropped = o->dropped;
     o->dropped = 0;
     pthread_mutex_unlock(&o->mailbox.lock);
-    snprintf(text, sizeof text, "%llu log lines were dropped: nobody dispatched in time", dropped);
+    snprintf(text, sizeof text,
+             "%llu log lines were dropped: nobody dispatched in time, or no memory", dropped);
     o->hooks.log(o->hooks.log_ctx, OUTBOX_WARN, text);
 }
 
 /* Returns 0 or an errno. */
-static inline int outbox_init(struct outbox *o, const struct outbox_hooks *hooks)
+static inline int outbox_init(struct outbox *o, const struct outbox_hooks *hooks,
+                              uint32_t lines_most)
 {
-    *o = (struct outbox){.hooks = *hooks, .dropped_letter.deliver = outbox_deliver_dropped};
+    *o = (struct outbox){.hooks = *hooks,
+                         .lines_most = lines_most,
+                         .deliver_line = outbox_deliver_line,
+                         .dropped_letter.deliver = outbox_deliver_dropped};
     return mailbox_init(&o->mailbox);
 }
 
@@ -75,7 +82,7 @@ static inline void outbox_free(struct outbox *o)
 {
     for (struct letter *letter = mailbox_take(&o->mailbox), *next; letter != NULL; letter = next) {
         next = letter->next;
-        if (letter->deliver == outbox_deliver_line)
+        if (letter->deliver == o->deliver_line)
             o->hooks.free(o->hooks.alloc_ctx, CONTAINER_OF(letter, struct outbox_line, letter));
     }
     mailbox_free(&o->mailbox);
@@ -84,7 +91,7 @@ static inline void outbox_free(struct outbox *o)
 /* Room for a line of that level? A flood of detail leaves some for what matters. */
 static inline int outbox_reserve(struct outbox *o, int level)
 {
-    uint32_t most = level > OUTBOX_INFO ? OUTBOX_LINES / 2 : OUTBOX_LINES;
+    uint32_t most = level > OUTBOX_INFO ? o->lines_most / 2 : o->lines_most;
     pthread_mutex_lock(&o->mailbox.lock);
     int room = o->waiting < most;
     o->waiting += room ? 1 : 0;
@@ -117,7 +124,7 @@ static inline void outbox_log(struct outbox *o, int level, const char *text)
         outbox_drop(o, room);
         return;
     }
-    *line = (struct outbox_line){{NULL, outbox_deliver_line}, o, level};
+    *line = (struct outbox_line){{NULL, o->deliver_line}, o, level};
     memcpy(line->text, text, len);
     mailbox_post(&o->mailbox, &line->letter);
 }

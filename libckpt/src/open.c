@@ -23,6 +23,8 @@
 #define MAX_QUEUE_DEPTH 64u
 #define MAX_BLOCK_BYTES (64u << 20)
 #define DEFAULT_TIMEOUT_MS 120000
+#define MAX_TURN_LINES 65536u /* of a caller who drives: he cannot take them before the turn ends  \
+                               */
 #define BLOCK_ALIGN CKPT__LEAF_BYTES
 
 void ckpt_options_init(ckpt_options *opt, size_t size)
@@ -228,7 +230,7 @@ static int open_mailboxes(ckpt *c, const ckpt_options *opt, ckpt_error *err)
     struct outbox_hooks hooks = {a->alloc, a->free, a->ctx, opt->log, opt->log_ctx};
     int e = mailbox_init(&c->in);
     if (e == 0) {
-        e = outbox_init(&c->out, &hooks);
+        e = outbox_init(&c->out, &hooks, c->own_thread ? OUTBOX_LINES : MAX_TURN_LINES);
         if (e == 0)
             return CKPT_OK;
         mailbox_free(&c->in);

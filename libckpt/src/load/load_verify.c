@@ -54,10 +54,9 @@ static void read_index(struct ckpt_load *l);
 
 static void index_read(struct ckpt_load *l)
 {
-    if (l->error.code == CKPT_OK) {
+    if (l->error.code == CKPT_OK)
         check_index(l, l->req.buf, (size_t)l->req.result);
-        ckpt__free(&l->c->env, l->req.buf);
-    }
+    ckpt__free(&l->c->env, l->req.buf); /* there, too, when it was cancelled meanwhile */
     ckpt__free(&l->c->env, l->index_path);
     l->index_path = NULL;
     ckpt__load_unreadable(&l->error);

@@ -115,7 +115,7 @@ int rdzv__client_thread_start(struct rdzv_client *c, rdzv_error *err)
 {
     const rdzv_allocator *a = &c->allocator;
     struct outbox_hooks hooks = {a->alloc, a->free, a->ctx, c->log, c->log_ctx};
-    int error = outbox_init(&c->out, &hooks);
+    int error = outbox_init(&c->out, &hooks, OUTBOX_LINES);
     if (error != 0)
         return rdzv__fail_sys(err, RDZV_EIO, error, "eventfd for the client");
     pthread_mutex_init(&c->inbox_lock, NULL);

@@ -135,7 +135,7 @@ static int start(struct rdzv_server *s, rdzv_error *err)
     }
     const rdzv_allocator *a = &s->allocator;
     struct outbox_hooks hooks = {a->alloc, a->free, a->ctx, s->log, s->log_ctx};
-    int error = outbox_init(&s->out, &hooks);
+    int error = outbox_init(&s->out, &hooks, OUTBOX_LINES);
     if (error != 0)
         return rdzv__fail(err, RDZV_EIO, error, "eventfd for the server: %s", strerror(error));
     rdzv__log(s, RDZV_LOG_INFO, "listening on %s", s->unnamed.listener.address);

@@ -10,6 +10,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -478,6 +479,36 @@ START_TEST(close_ends_a_save)
 }
 END_TEST
 
+static void keep_opened(void *ctx, ckpt_load *load, const ckpt_error *result)
+{
+    (void)load;
+    *(ckpt_error *)ctx = *result;
+}
+
+/* However far it was, its memory is given back. */
+START_TEST(close_ends_a_load)
+{
+    ckpt *c = open_way(_i);
+    save(c, 1, 1, NULL);
+    ckpt_close(c);
+    for (int turns = 0; turns < 12; turns++) {
+        ckpt_error result = {.code = 1};
+        c = open_way(_i);
+        ckpt_load_options newest;
+        ckpt_load_options_init(&newest, sizeof newest);
+        ck_assert_int_eq(ckpt_load_open(c, &newest, keep_opened, &result, NULL), CKPT_OK);
+        for (int i = 0; i < turns; i++) {
+            struct pollfd p = {.fd = ckpt_fd(c), .events = POLLIN};
+            poll(&p, 1, 20);
+            ckpt_dispatch(c);
+        }
+        ckpt_close(c);
+        ck_assert(result.code == CKPT_OK || result.code == CKPT_ECANCELED);
+        ck_assert_uint_eq(disk.allocations, disk.frees);
+    }
+}
+END_TEST
+
 START_TEST(not_in_a_child)
 {
     ckpt *c = open_way(_i);
@@ -530,6 +561,7 @@ Suite *suite(void)
     tcase_add_loop_test(t, read_only_file_system, 0, 4);
     tcase_add_loop_test(t, callbacks_only_in_dispatch, 0, 4);
     tcase_add_loop_test(t, close_ends_a_save, 0, 4);
+    tcase_add_loop_test(t, close_ends_a_load, 0, 4);
     tcase_add_loop_test(t, not_in_a_child, 0, 4);
     tcase_add_loop_test(t, leaves_nothing_behind, 0, 4);
     suite_add_tcase(s, t);

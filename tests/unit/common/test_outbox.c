@@ -44,7 +44,7 @@ static void start(void)
     struct outbox_hooks hooks = {count_alloc, count_free, NULL, on_log, last};
     memset(lines, 0, sizeof lines);
     out_of_memory = 0;
-    ck_assert_int_eq(outbox_init(&out, &hooks), 0);
+    ck_assert_int_eq(outbox_init(&out, &hooks, OUTBOX_LINES), 0);
 }
 
 static void finish(void)
@@ -79,7 +79,7 @@ START_TEST(a_flood_is_bounded_and_told_once)
     for (int i = 0; i < OUTBOX_LINES + 7; i++)
         outbox_log(&out, OUTBOX_WARN, "warning");
     mailbox_deliver(&out.mailbox);
-    ck_assert_str_eq(last, "7 log lines were dropped: nobody dispatched in time");
+    ck_assert_str_eq(last, "7 log lines were dropped: nobody dispatched in time, or no memory");
 }
 END_TEST
 
@@ -89,7 +89,7 @@ START_TEST(no_memory_is_told)
     outbox_log(&out, OUTBOX_WARN, "a");
     outbox_log(&out, OUTBOX_WARN, "b");
     ck_assert_int_eq(mailbox_deliver(&out.mailbox), 1);
-    ck_assert_str_eq(last, "2 log lines were dropped: nobody dispatched in time");
+    ck_assert_str_eq(last, "2 log lines were dropped: nobody dispatched in time, or no memory");
     out_of_memory = 0;
     for (int i = 0; i < OUTBOX_LINES; i++) /* what was lost takes no room */
         outbox_log(&out, OUTBOX_WARN, "c");
