@@ -66,6 +66,23 @@ static uint8_t legacy_op(uint8_t op)
     return op == RDZV__OP_DELETE_KEY ? LEGACY_DELETE_KEY : (uint8_t)(op - 1);
 }
 
+/* MULTI_GET and MULTI_SET. Dialect A has neither: a row of requests does the same. */
+static void put_many(struct writer *w, const struct rdzv__request *r, int legacy)
+{
+    int set = r->op == RDZV__OP_MULTI_SET;
+    if (!legacy) {
+        put_op(w, r->op);
+        put_u64(w, r->key_count);
+    }
+    for (size_t i = 0; i < r->key_count; i++) {
+        if (legacy)
+            put_op(w, legacy_op(set ? RDZV__OP_SET : RDZV__OP_GET));
+        put_key(w, r->keys[i]);
+        if (set)
+            put_value(w, r->values[i]);
+    }
+}
+
 static void put_request(struct writer *w, const struct rdzv__request *r, int legacy)
 {
     uint8_t op = legacy ? legacy_op(r->op) : r->op;
@@ -74,22 +91,7 @@ static void put_request(struct writer *w, const struct rdzv__request *r, int leg
         return; /* only its keys */
     case RDZV__OP_MULTI_GET:
     case RDZV__OP_MULTI_SET:
-        if (legacy) { /* which has neither: a row of requests does the same */
-            for (size_t i = 0; i < r->key_count; i++) {
-                put_op(w, legacy_op(r->op == RDZV__OP_MULTI_GET ? RDZV__OP_GET : RDZV__OP_SET));
-                put_key(w, r->keys[i]);
-                if (r->op == RDZV__OP_MULTI_SET)
-                    put_value(w, r->values[i]);
-            }
-            return;
-        }
-        put_op(w, op);
-        put_u64(w, r->key_count);
-        for (size_t i = 0; i < r->key_count; i++) {
-            put_key(w, r->keys[i]);
-            if (r->op == RDZV__OP_MULTI_SET)
-                put_value(w, r->values[i]);
-        }
+        put_many(w, r, legacy);
         return;
     case RDZV__OP_CHECK:
         put_op(w, op);

@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-#define HELLO_MOST_KEYS ((int64_t)1 << 40) /* more cannot be in any memory */
+#define HELLO_MOST_KEYS (1ull << 40) /* more cannot be in any memory */
 
 void rdzv__client_reply_reset(struct rdzv__client_core *core)
 {
@@ -153,32 +153,33 @@ static void take_byte(struct rdzv__client_core *core, struct rdzv__slot *slot, u
     }
 }
 
+/* Answers of the handshake; the nonce proves that the peer is a store. */
+static void take_hello(struct rdzv__client_core *core, uint8_t kind)
+{
+    int is_nonce = kind == RDZV__SLOT_NONCE;
+    uint64_t v = is_nonce ? bytes_get_u32(core->header) : bytes_get_u64(core->header);
+    if (is_nonce ? v != core->nonce : v > (kind == RDZV__SLOT_PROBE ? 0 : HELLO_MOST_KEYS)) {
+        no_store(core);
+        return;
+    }
+    rdzv__client_pop_slot(core);
+    if (is_nonce)
+        core->hello_answered = 1;
+    if (!is_nonce || core->wait_first) /* a probe is still to be answered otherwise */
+        rdzv__client_up(core);
+}
+
 static void take_header(struct rdzv__client_core *core, struct rdzv__slot *slot)
 {
     uint64_t v = 0;
     switch (slot->kind) {
     case RDZV__SLOT_NONCE:
-        if (bytes_get_u32(core->header) != core->nonce) {
-            no_store(core);
-        } else {
-            core->hello_answered = 1;
-            rdzv__client_pop_slot(core);
-            if (core->wait_first)
-                rdzv__client_up(core);
-        }
+    case RDZV__SLOT_PROBE:
+    case RDZV__SLOT_HELLO_COUNT:
+        take_hello(core, slot->kind);
         return;
     case RDZV__SLOT_ECHO:
         take_values(core);
-        return;
-    case RDZV__SLOT_PROBE:
-    case RDZV__SLOT_HELLO_COUNT:
-        v = bytes_get_u64(core->header);
-        if (slot->kind == RDZV__SLOT_PROBE ? v != 0 : v > (uint64_t)HELLO_MOST_KEYS) {
-            no_store(core);
-        } else {
-            rdzv__client_pop_slot(core);
-            rdzv__client_up(core);
-        }
         return;
     case RDZV__SLOT_NUMBER:
         take_number(core, bytes_get_u64(core->header));
