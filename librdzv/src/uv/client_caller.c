@@ -4,6 +4,7 @@
  * which is only for look-ups of names.
  */
 #include "uv/client.h"
+#include "uv/own_loop.h"
 #include "uv/socket.h"
 
 #include <errno.h>
@@ -28,7 +29,7 @@ int rdzv__client_need_loop(struct rdzv_client *c)
 {
     if (c->loop != NULL)
         return 0;
-    int result = uv_loop_init(&c->own_loop);
+    int result = rdzv__loop_init(&c->own_loop);
     if (result != 0)
         return result;
     c->loop = &c->own_loop;
