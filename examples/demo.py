@@ -5,6 +5,8 @@
 Starts rdzvd and two torchrun agents as two nodes, kills and restarts them, prints a table with
 checks, and writes result.json, timeline.png and the logs. Exit status 1: a check failed, or the
 demo could not go on.
+
+A file MARKER in --out says that what stands there is a demo's, which the next one may remove.
 """
 import argparse
 import importlib.util
@@ -19,6 +21,9 @@ from demo_run.procs import DemoError, Processes
 
 STEPS = 330
 EVERY = 10
+FOLDERS = ("elastic", "reference", "restart", "logs")
+FILES = ("result.json", "timeline.png")
+MARKER = ".rallypoint-demo"
 PACE = 0.06  # seconds of sleep per step in scene 1, so that a kill hits the middle of the training
 
 
@@ -51,6 +56,25 @@ def check_setup(rdzvd):
                         "pip install ./bindings/python") from None
 
 
+def prepare(out):
+    """Makes the directory, or takes the last demo's folders out of it; nothing else is touched."""
+    try:
+        if not os.path.isdir(out):
+            os.mkdir(out)
+        there = [name for name in FOLDERS + FILES if os.path.lexists(os.path.join(out, name))]
+        marker = os.path.join(out, MARKER)
+        if there and not os.path.exists(marker):
+            raise DemoError(f"--out: {out} has {', '.join(there)}, which no demo is known to have "
+                            "made; remove what you do not need, or name another directory")
+        with open(marker, "a"):
+            pass
+        for name in FOLDERS:
+            if name in there:
+                shutil.rmtree(os.path.join(out, name))
+    except OSError as e:
+        raise DemoError(f"--out: {out} cannot be used: {e}") from None
+
+
 def play(args, say):
     """All scenes on one coordinator; returns them in the order of the report."""
     with Processes(os.path.join(args.out, "logs")) as processes:
@@ -73,14 +97,14 @@ def play(args, say):
 def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--rdzvd", required=True, help="path of the coordinator's program")
-    p.add_argument("--out", required=True, help="directory for results and logs; emptied first")
+    p.add_argument("--out", required=True, help="directory for checkpoints, results and logs; made where "
+                   "its parent exists; what an earlier demo left in it is replaced, and nothing else")
     args = p.parse_args()
-    for name in ("elastic", "reference", "restart", "logs"):
-        shutil.rmtree(os.path.join(args.out, name), ignore_errors=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     say = Narrator()
     try:
         check_setup(args.rdzvd)
+        prepare(args.out)
         played = play(args, say)
     except DemoError as e:
         print(f"\ndemo: {e}", file=sys.stderr)
