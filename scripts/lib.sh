@@ -5,7 +5,11 @@
 unset MAKEFLAGS MFLAGS MAKELEVEL
 
 log_dir=build/log
-mkdir -p "$log_dir"
+if ! mkdir -p "$log_dir" 2>/dev/null || ! [ -w "$log_dir" ]; then
+    echo "$PWD/$log_dir cannot be written. If build/ belongs to another user: chown it, or use a" \
+        "checkout of your own." >&2
+    exit 1
+fi
 
 # heading TEXT
 heading() {
@@ -20,6 +24,7 @@ step() {
     shift
     log="$log_dir/$(printf '%s' "$name" | tr -cs 'a-zA-Z0-9.\n' -).log"
     printf '  %-26s ' "$name"
+    rm -f "$log" # which may be another user's, from a run with sudo
     "$@" >"$log" 2>&1 </dev/null || status=$?
     if [ "$status" -eq 0 ]; then
         printf 'ok %6d s   %s\n' $((SECONDS - start)) "$(closing_line "$log")"
