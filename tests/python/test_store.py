@@ -3,6 +3,7 @@
 import logging
 import os
 import random
+import signal
 import socket
 import sys
 import threading
@@ -272,3 +273,27 @@ def test_child_after_fork(store):
         os._exit(1)
     assert os.waitpid(child, 0)[1] == 0
     assert store.get("a") == b"1"
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_child_after_fork_while_a_thread_waits(server, store):
+    """The thread has the store's lock, and does not exist in the child to give it back."""
+    waiter = threading.Thread(target=store.get, args=("late",))
+    waiter.start()
+    eventually(lambda: server.stats().waiting == 1)
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(10)  # a hang ends the child with it
+        try:
+            store.get("a")
+        except errors.StateError as error:
+            store.close()
+            os._exit(0 if "its child" in str(error) else 2)
+        os._exit(1)
+    status = os.waitpid(child, 0)[1]
+    with rdzv.Store(server.address) as other:
+        other.set("late", "")
+        other.flush()
+    waiter.join(20)
+    assert status == 0 and not waiter.is_alive()

@@ -419,6 +419,7 @@ class Store(_Owner):
     def _call(self, name: str, timeout: Optional[float], *arguments: Any) -> tuple:
         """One call. A signal handler may make another one meanwhile, on the same thread."""
         milliseconds = -1 if timeout is None else _milliseconds(timeout)
+        self._alive()  # before the lock, which a fork may have copied in a locked state
         with self._lock:
             self._calls += 1
             try:
