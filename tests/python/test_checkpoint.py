@@ -155,6 +155,23 @@ def test_root_that_is_a_file_or_has_no_parent(tmp_path):
         ckpt.save("a\0b", 1, {})
 
 
+def test_a_lost_mount_is_not_nothing(tmp_path):
+    """What would be read as "start from nothing" is what Checkpointer says, and nothing is made."""
+    (tmp_path / "file").write_text("")
+    (tmp_path / "dangling").symlink_to(tmp_path / "gone" / "root")
+    for name, error, text in [
+            ("no/where", errors.InvalidArgument, "directory above it does not exist; is its file"),
+            ("no/where/", errors.InvalidArgument, "directory above it does not exist; is its file"),
+            ("file/root", errors.InvalidArgument, "Not a directory"),
+            ("dangling", errors.IOFailed, "dangling: No such file"),
+            ("x" * 300, errors.InvalidArgument, "make directory .*xxx"),
+            ("a\0b", errors.InvalidArgument, "NUL")]:
+        for call in (ckpt.load, ckpt.latest, ckpt.Checkpointer):
+            with pytest.raises(error, match=text):
+                call(f"{tmp_path}/{name}")
+    assert sorted(os.listdir(tmp_path)) == ["dangling", "file"]
+
+
 def test_log_lines_go_to_logging(root, caplog):
     with caplog.at_level(logging.DEBUG, "rallypoint.ckpt"):
         saved = ckpt.save(root, 1, {})

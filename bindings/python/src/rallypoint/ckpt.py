@@ -100,7 +100,8 @@ class Checkpointer:
             False only logs it and keeps it in `last_error`, so that training goes on.
 
     Raises:
-        InvalidArgument: an option is wrong, or root is a file.
+        InvalidArgument: an option is wrong, root is a file, or the directory above it does not
+            exist.
         AccessDenied, IOFailed, OutOfMemory, NotSupported: it cannot be opened; the text says why.
     """
 
@@ -403,9 +404,24 @@ def load(
 
     A run that goes on saving should load with its `Checkpointer`: then its checkpoints know their
     parent.
+
+    Args:
+        root: directory of the checkpoints.
+        step, into: as in `Checkpointer.load`.
+        group, options: as in `Checkpointer`.
+
+    Returns:
+        The checkpoint, with its `state` and this rank's `local`.
+
+    Raises:
+        NotFound: nothing was ever saved there (NoSuchItem: not this step).
+        Unreadable: something is there, and none of it verifies. Do not start from nothing.
+        InvalidArgument: an option is wrong, root is a file, or the directory above it does not
+            exist: is its file system mounted?
+        Mismatch, NotSupported, ...: as in `Checkpointer.load`.
     """
     members = resolve(group)
-    if members is None and not os.path.exists(root):
+    if members is None and _is_absent(root):
         raise _not_found(root)
     with Checkpointer(root, group=members, **options) as loader:
         return loader.load(step=step, into=into)
@@ -414,10 +430,15 @@ def load(
 def latest(root: _Path) -> Optional[Info]:
     """The newest checkpoint whose records verify, None when nothing was ever saved.
 
-    For this process only; reads no tensor. Unreadable when something is there and nothing
-    verifies.
+    For this process only; reads no tensor.
+
+    Raises:
+        Unreadable: something is there and nothing verifies.
+        InvalidArgument: root is a file, or the directory above it does not exist: is its file
+            system mounted?
+        AccessDenied, IOFailed, OutOfMemory: root cannot be read; the text says why.
     """
-    if not os.path.exists(root):
+    if _is_absent(root):
         return None
     handle = Handle(os.fspath(root), staging_bytes=2 << 20, block_bytes=1 << 20)  # for records
     try:
@@ -478,6 +499,19 @@ def _saved(raw: dict[str, Any]) -> Saved:
         synced_s=raw["synced_ns"] / 1e9,
         committed_s=raw["committed_ns"] / 1e9,
     )
+
+
+def _is_absent(root: _Path) -> bool:
+    """Whether nothing is there, in a directory that is. Any other trouble is not for us to judge:
+    the library, which opens the root, says what it is."""
+    path = os.fspath(root)
+    try:
+        os.lstat(path)
+    except FileNotFoundError:
+        return os.path.isdir(os.path.dirname(os.path.abspath(path)))
+    except (OSError, ValueError):
+        pass
+    return False
 
 
 def _not_found(path: _Path) -> errors.Error:
