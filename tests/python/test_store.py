@@ -88,6 +88,8 @@ def test_bad_arguments(server, store):
         store.wait("a")
     with pytest.raises(errors.InvalidArgument, match="timeout"):
         store.get("a", timeout=-1)
+    with pytest.raises(errors.InvalidArgument, match="connect_timeout is -3, expected seconds"):
+        rdzv.Store(server.address, connect_timeout=-3)
     with pytest.raises(errors.LimitExceeded, match="max_key_bytes"):
         store.get("k" * 9000)
     store.close()
@@ -122,9 +124,11 @@ def test_lost_and_absent_servers():
         store.get("a")
     with pytest.raises(ConnectionError):
         store.set("a", "2")
+    begin = time.monotonic()
     with rdzv.Store(server.address, connect_timeout=0.3) as absent:
         with pytest.raises(errors.TimedOut, match="no connection to .*refused"):
-            absent.get("a")
+            absent.get("a", timeout=0)
+    assert time.monotonic() - begin >= 0.3
 
 
 def test_a_signal_handler_that_raises(store):

@@ -302,12 +302,15 @@ class Store(_Owner):
 
     Calls block, with the global lock released; threads may share a store, and take turns. Keys and
     values are bytes or text (UTF-8); what comes back is bytes. Every call takes `timeout` in
-    seconds: None is the store's own, 0 asks for what is there now.
+    seconds: None is the store's own, 0 asks for what is there now. The first call connects, which
+    is under `connect_timeout` alone: with a wrong address it blocks for 300 seconds if nothing else
+    is given, whatever its own `timeout` is, 0 too. Why a try failed goes to the logger
+    `rallypoint.rdzv`.
 
     Args:
         address: "HOST:PORT" or "[IPv6]:PORT"; the name may appear later than this call.
-        timeout: of calls that are given none.
-        connect_timeout: for all tries to connect, made by the first call; as `timeout` if None.
+        timeout: seconds for a call that is given none, 0 to 2147483.
+        connect_timeout: seconds for all tries to connect together; as `timeout` if None.
         legacy: the store is one of PyTorch 2.0 or older; else it is one of 2.5 or later.
 
     Raises:
@@ -335,8 +338,8 @@ class Store(_Owner):
         options.host = host.encode()
         options.port = port
         options.timeout_ms = _milliseconds(timeout)
-        options.connect_timeout_ms = _milliseconds(
-            timeout if connect_timeout is None else connect_timeout)
+        options.connect_timeout_ms = options.timeout_ms if connect_timeout is None \
+            else _milliseconds(connect_timeout, "connect_timeout")
         options.log = self._on_log
         self._open(lambda ret, error: self._lib.rdzv_client_open(ret, byref(options), error))
 
