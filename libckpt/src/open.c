@@ -23,8 +23,9 @@
 #define MAX_QUEUE_DEPTH 64u
 #define MAX_BLOCK_BYTES (64u << 20)
 #define DEFAULT_TIMEOUT_MS 120000
-#define MAX_TURN_LINES 65536u /* of a caller who drives: he cannot take them before the turn ends  \
-                               */
+#define MAX_TURN_LINES                                                                             \
+    65536u /* of a caller who drives: he cannot take them before the turn ends                     \
+            */
 #define BLOCK_ALIGN CKPT__LEAF_BYTES
 
 void ckpt_options_init(ckpt_options *opt, size_t size)
@@ -65,8 +66,8 @@ static int check_options(const ckpt_options *opt, ckpt_error *err)
         opt->staging_bytes / opt->block_bytes > UINT32_MAX / 2)
         return ckpt__fail(
             err, CKPT_EINVAL,
-            "options: staging_bytes %llu does not hold two blocks of %u, or is absurd",
-            (unsigned long long)opt->staging_bytes, opt->block_bytes);
+            "options: staging_bytes is %llu, expected two to 2^30 blocks of %u, %llu at least",
+            (unsigned long long)opt->staging_bytes, opt->block_bytes, 2ull * opt->block_bytes);
     if (opt->queue_depth < 1 || opt->queue_depth > MAX_QUEUE_DEPTH || opt->timeout_ms < 1)
         return ckpt__fail(err, CKPT_EINVAL,
                           "options: queue_depth %u is not 1 to 64 or timeout_ms %d is not positive",
@@ -87,14 +88,9 @@ static int check_options(const ckpt_options *opt, ckpt_error *err)
 static int make_root(const char *root, ckpt_error *err)
 {
     struct stat st;
-    bool made = mkdir(root, 0777) == 0;
-    if (!made && errno == ENOENT) /* not "no checkpoint there": perhaps a mount is missing */
-        return ckpt__fail(err, CKPT_EINVAL,
-                          "make directory %s: the directory above it does not exist; is its file "
-                          "system mounted?",
-                          root);
-    if (!made && errno != EEXIST)
-        return ckpt__fail_sys(err, errno, "make directory %s", root);
+    int made = ckpt__make_directory(root, err);
+    if (made < 0)
+        return made;
     if (stat(root, &st) != 0)
         return ckpt__fail_sys(err, errno, "look at %s", root);
     if (!S_ISDIR(st.st_mode))
@@ -210,7 +206,7 @@ static int open_parts(ckpt *c, const ckpt_options *opt, ckpt__engine_maker make,
     c->run_id = ckpt__strdup(&c->env, opt->run_id != NULL ? opt->run_id : "");
     if (c->root == NULL || c->run_id == NULL)
         return ckpt__fail(err, CKPT_ENOMEM, "open %s: out of memory", opt->root);
-    int rc = make_root(opt->root, err);
+    int rc = make_root(c->root, err);
     if (rc == CKPT_OK)
         rc = ckpt__pool_init(&c->pool, &c->env, (uint32_t)(opt->staging_bytes / opt->block_bytes),
                              opt->block_bytes, err);

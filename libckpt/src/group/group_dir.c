@@ -4,12 +4,12 @@
  * crash leaves behind is kept out by the nonces of group_board.c.
  */
 #include "env.h"
+#include "root/root.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 struct dir_board {
@@ -94,14 +94,9 @@ int ckpt_group_dir(ckpt_group *ret, const char *dir, int32_t rank, int32_t world
 {
     if (ret == NULL || dir == NULL || dir[0] == '\0')
         return ckpt__fail(err, CKPT_EINVAL, "ckpt_group_dir needs a result and a directory");
-    int made = mkdir(dir, 0777);
-    if (made != 0 && errno == ENOENT)
-        return ckpt__fail(err, CKPT_EINVAL,
-                          "make group directory %s: the directory above it does not exist; is its "
-                          "file system mounted?",
-                          dir);
-    if (made != 0 && errno != EEXIST)
-        return ckpt__fail_sys(err, errno, "make group directory %s", dir);
+    int made = ckpt__make_directory(dir, err);
+    if (made < 0)
+        return made;
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return ckpt__fail_sys(err, errno, "open group directory %s", dir);

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,6 +31,40 @@ void ckpt__claim_name(char name[CKPT__NAME_BYTES], uint64_t sequence)
 void ckpt__shard_name(char name[CKPT__NAME_BYTES], int32_t rank, int32_t world, const char *ending)
 {
     snprintf(name, CKPT__NAME_BYTES, "shard-%05d-of-%05d.%s", rank, world, ending);
+}
+
+static bool has_parent(const char *path)
+{
+    char parent[PATH_MAX];
+    size_t len = strlen(path);
+    while (len > 1 && path[len - 1] == '/')
+        len--;
+    while (len > 0 && path[len - 1] != '/')
+        len--;
+    if (len >= sizeof parent)
+        return true;
+    memcpy(parent, path, len);
+    parent[len] = '\0';
+    return access(len > 0 ? parent : ".", F_OK) == 0;
+}
+
+int ckpt__make_directory(const char *path, ckpt_error *err)
+{
+    if (mkdir(path, 0777) == 0)
+        return 1;
+    if (errno == EEXIST)
+        return 0;
+    int error = errno;
+    if (error == ENOENT && !has_parent(path))
+        return ckpt__fail(err, CKPT_EINVAL,
+                          "make directory %s: the directory above it does not exist; is its file "
+                          "system mounted?",
+                          path);
+    /* Under /proc, say, no directory can be made; ENOENT would read as "no checkpoint there". */
+    return error == ENOENT
+               ? ckpt__fail(err, CKPT_EINVAL,
+                            "make directory %s: its file system makes no directories", path)
+               : ckpt__fail_sys(err, error, "make directory %s", path);
 }
 
 char *ckpt__path(const struct ckpt__env *env, const char *fmt, ...)

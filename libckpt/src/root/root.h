@@ -48,6 +48,10 @@ void ckpt__step_name(char name[CKPT__NAME_BYTES], int64_t step, uint64_t sequenc
 void ckpt__claim_name(char name[CKPT__NAME_BYTES], uint64_t sequence);
 void ckpt__shard_name(char name[CKPT__NAME_BYTES], int32_t rank, int32_t world, const char *ending);
 
+/* Makes the directory when only it is missing. Returns 1 when it made it, 0 when something of that
+ * name was there, or an error: a missing parent is EINVAL, as it may be a mount that is missing. */
+int ckpt__make_directory(const char *path, ckpt_error *err);
+
 /* printf into a new string; NULL when out of memory. */
 char *ckpt__path(const struct ckpt__env *env, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));

@@ -236,6 +236,10 @@ START_TEST(bad_roots)
     snprintf(file, sizeof file, "%s/no/such/parent", disk.dir);
     ck_assert_int_eq(ckpt_open(&c, &opt, &err), CKPT_EINVAL);
     ck_assert_ptr_nonnull(strstr(err.text, file));
+    ck_assert_ptr_nonnull(strstr(err.text, "is its file system mounted?"));
+    opt.root = "/proc/no-such-thing"; /* ENOENT, too, but the parent is there */
+    ck_assert_int_eq(ckpt_open(&c, &opt, &err), CKPT_EINVAL);
+    ck_assert_ptr_nonnull(strstr(err.text, "makes no directories"));
     opt.root = "";
     ck_assert_int_eq(ckpt_open(&c, &opt, &err), CKPT_EINVAL);
     opt = options(_i);
