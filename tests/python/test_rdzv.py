@@ -1,5 +1,6 @@
 """The store server in a Python process."""
 
+import errno
 import logging
 import os
 import socket
@@ -54,6 +55,11 @@ def test_two_servers_and_a_port_in_use():
         with pytest.raises(errors.AddressInUse) as caught:
             rdzv.Server(f"127.0.0.1:{two.port}")
         assert isinstance(caught.value, OSError) and str(two.port) in str(caught.value)
+        assert caught.value.errno == errno.EADDRINUSE
+        advice = f"ss -ltnp 'sport = :{two.port}'): end it, or choose another port"
+        with pytest.raises(errors.AddressInUse) as of_a_job:
+            one.open_job("run", two.port)
+        assert advice in str(caught.value) and advice in str(of_a_job.value)
 
 
 @pytest.mark.parametrize("listen", ["", "127.0.0.1", ":80", "127.0.0.1:", "127.0.0.1:x",
@@ -128,7 +134,7 @@ def test_clients_are_lines_at_debug(caplog, level):
 
 
 def test_foreign_address():
-    with pytest.raises(errors.AddressNotAvailable):
+    with pytest.raises(errors.AddressNotAvailable, match="192.0.2.1:0: .*; .*: ip -brief address"):
         rdzv.Server("192.0.2.1:0")
 
 

@@ -113,8 +113,27 @@ class _Owner:
             self.close()
 
 
+_ADVICE = {  # where a server or job cannot listen; as rdzvd prints it
+    "RDZV_EADDRINUSE": "a process, perhaps this one, listens there (to see which: ss -ltnp "
+                       "'sport = :{port}'): end it, or choose another port",
+    "RDZV_EADDRNOTAVAIL": "to see this machine's addresses: ip -brief address",
+    "RDZV_EACCES": "ports below 1024 need privileges; choose a higher one",
+}
+
+
 class _Listener(_Owner):
     """What clients can connect to."""
+
+    def _listen(self, port: int, call: Callable[[Any, Any], int]) -> None:
+        """As `_open`, for a handle that listens on the port."""
+        try:
+            self._open(call)
+        except errors.Error as error:
+            if error.name not in _ADVICE:
+                raise
+            advice = _ADVICE[error.name].format(port=port)
+            raise errors.from_rdzv(error.code, f"{error.text}; {advice}",
+                                   error.sys_errno) from None
 
     def _read_address(self, read: Any) -> None:
         number = c_uint16()
@@ -168,7 +187,8 @@ class Server(_Listener):
             **{name: limit for name, limit in limits.items() if limit != 0},
             "request_timeout_ms": _milliseconds(request_timeout, "request_timeout"),
             "forget_after_ms": _milliseconds(forget_after, "forget_after")})
-        self._open(lambda ret, error: self._lib.rdzv_server_open(ret, byref(options), error))
+        self._listen(port, lambda ret, error: self._lib.rdzv_server_open(
+            ret, byref(options), error))
         self._read_address(self._lib.rdzv_server_address)
 
     def open_job(self, run_id: str, port: int = 0, *, max_store_bytes: int = 0, max_keys: int = 0,
@@ -259,7 +279,7 @@ class Job(_Listener):
         server._calls += 1
         try:
             parent = server._alive()
-            self._open(lambda ret, error: self._lib.rdzv_server_open_job(
+            self._listen(port, lambda ret, error: self._lib.rdzv_server_open_job(
                 parent, ret, byref(options), error))
             self._read_address(self._lib.rdzv_job_address)
         finally:
