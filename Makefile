@@ -8,7 +8,8 @@ help: ## this list
 setup: ## install what is missing: packages, .venv, the rallypoint package
 	@scripts/setup.sh
 
-demo: setup ## train on two nodes, kill one, see it come back: build/demo/timeline.png
+demo: ## train on two nodes, kill one, see it come back: build/demo/timeline.png
+	@scripts/setup.sh build libraries python
 	@scripts/demo.sh
 
 check: setup ## every suite with gcc, clang and the sanitizers

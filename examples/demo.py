@@ -1,6 +1,6 @@
 """The demo: a real training run loses nodes and goes on from its last commit. See docs/demo.md.
 
-    python examples/demo.py --rdzvd build/dev/librdzv/rdzvd --out build/demo
+    python examples/demo.py --rdzvd build/daemon/librdzv/rdzvd --out build/demo
 
 Starts rdzvd and two torchrun agents as two nodes, kills and restarts them, prints a table with
 checks, and writes result.json, timeline.png and the logs. Exit status 1: a check failed, or the

@@ -10,5 +10,5 @@ if [ -e .venv/no-torch ]; then
     exit 1
 fi
 heading "Building"
-step "dev: build" build dev
-exec .venv/bin/python examples/demo.py --rdzvd build/dev/librdzv/rdzvd --out build/demo
+step "rdzvd: build" build daemon
+exec .venv/bin/python examples/demo.py --rdzvd build/daemon/librdzv/rdzvd --out build/demo

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# setup.sh: brings what building, testing and the demo need on Debian 12 or 13: the packages of
-# packages.txt, a virtual environment .venv with requirements.txt, and the rallypoint package in it.
-# Each part is skipped when it is there already. PYTHON=python3.12 chooses another interpreter.
+# setup.sh [GROUP...]: brings what building, testing and the demo need on Debian 12 or 13: those
+# groups of packages.txt or all of it, a virtual environment .venv with requirements.txt, and the
+# rallypoint package in it. Each part is skipped when it is there already. PYTHON=python3.12 chooses
+# another interpreter.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/lib.sh
@@ -14,9 +15,24 @@ as_root() {
     fi
 }
 
+# wanted_packages [GROUP...]: a group's name is a comment of its own; an empty line ends the group.
+wanted_packages() {
+    local group names
+    # shellcheck disable=SC2046 # one argument a group
+    [ $# -gt 0 ] || set -- $(sed -n 's/^# \([a-z]*\)$/\1/p' scripts/packages.txt)
+    for group in "$@"; do
+        names=$(sed -n "/^# $group\$/,/^\$/{/^[^#]/p}" scripts/packages.txt)
+        if [ -z "$names" ]; then
+            echo "scripts/packages.txt has no group $group" >&2
+            return 1
+        fi
+        echo "$names"
+    done
+}
+
 missing_packages() {
     local wanted
-    wanted=$(sed 's/#.*//' scripts/packages.txt | xargs -n1 | sort -u)
+    wanted=$(wanted_packages "$@" | sort -u) || return 1
     # shellcheck disable=SC2086 # one argument a package
     comm -23 <(printf '%s\n' "$wanted") <(
         dpkg-query -W -f '${db:Status-Status} ${Package}\n' $wanted 2>/dev/null |
@@ -29,7 +45,8 @@ packages() {
         return 0
     fi
     local missing
-    missing=$(missing_packages | xargs)
+    missing=$(missing_packages "$@") || return 1
+    missing=$(xargs <<<"$missing")
     if [ -z "$missing" ]; then
         echo "note: nothing missing"
         return 0
@@ -111,6 +128,6 @@ rallypoint() {
 }
 
 heading "Setting up"
-step packages packages
+step packages packages "$@"
 step "python environment" environment
 step "rallypoint package" rallypoint
