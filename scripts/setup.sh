@@ -64,15 +64,22 @@ packages() {
 }
 
 # Python 3.11 is the one that torch 2.13.0 is known to have a build for wherever this runs.
+# One that was asked for is taken or nothing.
 find_python() {
-    local candidate
-    for candidate in ${PYTHON:-} $(type -aP python3.11 || true) $(type -aP python3 || true); do
+    local candidate candidates=("${PYTHON:-}")
+    [ -n "${PYTHON:-}" ] || mapfile -t candidates < <(type -aP python3.11; type -aP python3)
+    for candidate in "${candidates[@]}"; do
         if "$candidate" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 9))' \
             2>/dev/null; then
             printf '%s\n' "$candidate"
             return 0
         fi
     done
+    if [ -n "${PYTHON:-}" ]; then
+        echo "PYTHON=$PYTHON does not run as a Python of 3.9 or newer with venv: name another one," \
+            "or none." >&2
+        return 1
+    fi
     echo "No Python with venv found: install python3 (3.9 or newer) and python3-venv." >&2
     return 1
 }

@@ -98,3 +98,10 @@ def test_without_a_group_everything_is_installed(bare):
 
 def test_an_unknown_group_is_named(bare):
     assert "scripts/packages.txt has no group nonsense" in bare("build", "nonsense")
+
+
+def test_a_python_that_is_not_there_is_said_so(checkout):
+    (checkout / "scripts" / "packages.txt").write_text("# build\ndpkg\n")
+    status, said = run(checkout / "scripts" / "setup.sh", PYTHON="/no/such")
+    assert status == 1 and "PYTHON=/no/such does not run as a Python of 3.9 or newer" in said
+    assert not (checkout / ".venv").exists()
