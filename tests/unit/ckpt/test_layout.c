@@ -1,7 +1,7 @@
 /* test_layout.c: what goes into a shard, in which order, and that any split reads the same image.
  */
-#include "alloc_fault.h"
 #include "format/layout.h"
+#include "formats.h"
 #include "runner.h"
 
 #include <stdio.h>
@@ -24,22 +24,9 @@ static void tear_down(void)
     ckpt__layout_free(&layout);
 }
 
-static ckpt_tensor tensor(const char *name, uint32_t dtype, int32_t ndim, const int64_t *shape,
-                          void *data)
-{
-    ckpt_tensor t;
-    ckpt_tensor_init(&t, sizeof t);
-    t.name = name;
-    t.dtype = dtype;
-    t.ndim = ndim;
-    t.shape = shape;
-    t.data = data;
-    return t;
-}
-
 static void add(const char *name, uint32_t dtype, int32_t ndim, const int64_t *shape, void *data)
 {
-    ckpt_tensor t = tensor(name, dtype, ndim, shape, data);
+    ckpt_tensor t = formats_tensor(name, dtype, ndim, shape, data);
     ck_assert_msg(ckpt__layout_add(&layout, &t, &err) == CKPT_OK, "%s", err.text);
 }
 
@@ -107,7 +94,7 @@ START_TEST(any_split_reads_the_same_image)
     add("matrix", CKPT_F32, 2, matrix, data);
     add("none", CKPT_F32, 2, none, NULL);
     add("scalar", CKPT_F64, 0, NULL, data + 3);
-    ckpt_tensor t = tensor("transposed", CKPT_F32, 2, transposed, data);
+    ckpt_tensor t = formats_tensor("transposed", CKPT_F32, 2, transposed, data);
     t.strides_bytes = strides;
     ck_assert_int_eq(ckpt__layout_add(&layout, &t, &err), CKPT_OK);
     add("tail", CKPT_U8, 1, matrix, data + 50);
@@ -164,7 +151,7 @@ START_TEST(bad_names_are_refused)
         {"\xf5\x80\x80\x80", "UTF-8"}, {"\xe2\x82", "UTF-8"}, {"\xff", "UTF-8"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        ckpt_tensor t = tensor(cases[i].name, CKPT_U8, 0, NULL, &env);
+        ckpt_tensor t = formats_tensor(cases[i].name, CKPT_U8, 0, NULL, &env);
         refuse(&t, cases[i].why);
     }
     longest[CKPT_MAX_NAME_BYTES] = '\0';
@@ -189,39 +176,39 @@ START_TEST(bad_descriptions_are_refused)
     const int64_t below[] = {-1, 0};
     const int64_t far[] = {INT64_MAX, 0};
 
-    ckpt_tensor t = tensor("t", CKPT_F64, 2, two, &env);
+    ckpt_tensor t = formats_tensor("t", CKPT_F64, 2, two, &env);
     t.size = sizeof t - 1;
     refuse(&t, "ckpt_tensor_init");
     struct {
         ckpt_tensor known;
         uint64_t later; /* a field of a newer release */
-    } newer = {tensor("newer", CKPT_F64, 2, two, &env), 1};
+    } newer = {formats_tensor("newer", CKPT_F64, 2, two, &env), 1};
     newer.known.size = sizeof newer;
     refuse(&newer.known, "does not know");
-    t = tensor("t", 0, 0, NULL, &env);
+    t = formats_tensor("t", 0, 0, NULL, &env);
     refuse(&t, "unknown dtype 0");
-    t = tensor("t", CKPT_C128 + 1, 0, NULL, &env);
+    t = formats_tensor("t", CKPT_C128 + 1, 0, NULL, &env);
     refuse(&t, "unknown dtype 21");
-    t = tensor("t", CKPT_U8, -1, two, &env);
+    t = formats_tensor("t", CKPT_U8, -1, two, &env);
     refuse(&t, "-1 dimensions");
-    t = tensor("t", CKPT_U8, CKPT_MAX_DIMS + 1, ones, &env);
+    t = formats_tensor("t", CKPT_U8, CKPT_MAX_DIMS + 1, ones, &env);
     refuse(&t, "33 dimensions");
-    t = tensor("t", CKPT_U8, 1, NULL, &env);
+    t = formats_tensor("t", CKPT_U8, 1, NULL, &env);
     refuse(&t, "shape is missing");
-    t = tensor("t\n", CKPT_U8, 2, negative, &env);
+    t = formats_tensor("t\n", CKPT_U8, 2, negative, &env);
     refuse(&t, "tensor \"t?\": shape[1] is negative (-3)");
-    t = tensor("t", CKPT_F64, 2, huge, &env);
+    t = formats_tensor("t", CKPT_F64, 2, huge, &env);
     refuse(&t, "shape is too large");
-    t = tensor("t", CKPT_U8, 3, empty_but_huge, &env);
+    t = formats_tensor("t", CKPT_U8, 3, empty_but_huge, &env);
     refuse(&t, "shape is too large");
-    t = tensor("t", CKPT_U8, 2, two, NULL);
+    t = formats_tensor("t", CKPT_U8, 2, two, NULL);
     refuse(&t, "no data");
-    t = tensor("t", CKPT_U8, 2, two, &env);
+    t = formats_tensor("t", CKPT_U8, 2, two, &env);
     t.strides_bytes = strides;
     refuse(&t, "strides_bytes[0] is too large");
     t.strides_bytes = lowest;
     refuse(&t, "strides_bytes[0] is too large");
-    t = tensor("t", CKPT_U8, 2, two, &env);
+    t = formats_tensor("t", CKPT_U8, 2, two, &env);
     t.global_shape = ones;
     refuse(&t, "does not fit");
     t.global_shape = four;
@@ -236,7 +223,7 @@ START_TEST(bad_descriptions_are_refused)
     t.global_shape = huge;
     t.dtype = CKPT_F64;
     refuse(&t, "global_shape is too large");
-    t = tensor("t", CKPT_U8, CKPT_MAX_DIMS, ones, &env);
+    t = formats_tensor("t", CKPT_U8, CKPT_MAX_DIMS, ones, &env);
     ck_assert_int_eq(ckpt__layout_add(&layout, &t, NULL), CKPT_OK);
     ck_assert_int_eq(ckpt__layout_add(&layout, &t, NULL), CKPT_EINVAL);
 }
@@ -247,7 +234,7 @@ START_TEST(all_tensors_together_stay_below_the_largest_file)
     const int64_t large[] = {INT64_MAX / 4};
     add("a", CKPT_U8, 1, large, &env);
     add("b", CKPT_U8, 1, large, &env);
-    ckpt_tensor t = tensor("c", CKPT_U8, 1, large, &env);
+    ckpt_tensor t = formats_tensor("c", CKPT_U8, 1, large, &env);
     ck_assert_int_eq(ckpt__layout_add(&layout, &t, &err), CKPT_EINVAL);
     ck_assert_ptr_nonnull(strstr(err.text, "larger than a file"));
     ck_assert_int_eq(ckpt__layout_build(&layout, &err), CKPT_OK);
@@ -265,7 +252,7 @@ START_TEST(names_are_unique_and_aliases_lead_to_tensors)
     ck_assert_int_eq(ckpt__layout_alias(&layout, "tied again", "tied", &err), CKPT_OK);
     ck_assert_str_eq(layout.aliases[1].target, "weight");
 
-    ckpt_tensor t = tensor("tied", CKPT_U8, 0, NULL, &byte);
+    ckpt_tensor t = formats_tensor("tied", CKPT_U8, 0, NULL, &byte);
     ck_assert_int_eq(ckpt__layout_add(&layout, &t, &err), CKPT_EINVAL);
     ck_assert_ptr_nonnull(strstr(err.text, "\"tied\" is there twice"));
     ck_assert_int_eq(ckpt__layout_alias(&layout, "first", "weight", &err), CKPT_EINVAL);
@@ -294,7 +281,7 @@ START_TEST(a_description_is_copied_and_made_canonical)
     int64_t offset[] = {0, 0};
     int64_t strides[] = {24, 8};
     char name[] = "whole";
-    ckpt_tensor t = tensor(name, CKPT_F64, 2, shape, &env);
+    ckpt_tensor t = formats_tensor(name, CKPT_F64, 2, shape, &env);
     t.global_shape = global;
     t.offset = offset;
     t.strides_bytes = strides;
@@ -407,7 +394,7 @@ static int scenario(const ckpt_allocator *a)
     char name[16];
     for (int i = 0; i < 400 && rc == CKPT_OK; i++) { /* enough for the hash table to grow */
         snprintf(name, sizeof name, "t%d", i);
-        ckpt_tensor t = tensor(name, CKPT_F32, 2, shape, data);
+        ckpt_tensor t = formats_tensor(name, CKPT_F32, 2, shape, data);
         t.global_shape = i % 2 != 0 ? global : NULL;
         t.strides_bytes = i % 3 != 0 ? strides : NULL;
         rc = ckpt__layout_add(&l, &t, &err);
@@ -429,13 +416,7 @@ static int scenario(const ckpt_allocator *a)
 
 START_TEST(every_failing_allocation_is_survived)
 {
-    struct alloc_fault fault = ALLOC_FAULT_INIT;
-    while (alloc_fault_next(&fault)) {
-        const ckpt_allocator a = {alloc_fault_alloc, alloc_fault_free, &fault};
-        int rc = scenario(&a);
-        ck_assert_int_eq(rc, alloc_fault_fired(&fault) ? CKPT_ENOMEM : CKPT_OK);
-    }
-    ck_assert_int_gt(fault.round, 2000);
+    ck_assert_int_gt(formats_fail_each_allocation(scenario), 2000);
 }
 END_TEST
 

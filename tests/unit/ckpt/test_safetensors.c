@@ -4,6 +4,7 @@
  */
 #include "alloc_fault.h"
 #include "format/layout.h"
+#include "formats.h"
 #include "runner.h"
 
 #include <jansson.h>
@@ -46,13 +47,7 @@ static int parse(const char *json, size_t len, uint64_t data_bytes)
 static void add(const char *name, uint32_t dtype, int32_t ndim, const int64_t *shape)
 {
     static uint8_t data[256];
-    ckpt_tensor t;
-    ckpt_tensor_init(&t, sizeof t);
-    t.name = name;
-    t.dtype = dtype;
-    t.ndim = ndim;
-    t.shape = shape;
-    t.data = data;
+    ckpt_tensor t = formats_tensor(name, dtype, ndim, shape, data);
     ck_assert_int_eq(ckpt__layout_add(&layout, &t, &err), CKPT_OK);
 }
 
@@ -211,93 +206,91 @@ START_TEST(what_the_format_allows)
 }
 END_TEST
 
+static const struct {
+    const char *json;
+    uint64_t data_bytes;
+    int code;
+    const char *why;
+} forbidden[] = {
+    {"", 0, CKPT_EUNREADABLE, "'{' expected"},
+    {" {}", 0, CKPT_EUNREADABLE, "'{' expected"},
+    {"[]", 0, CKPT_EUNREADABLE, "'{' expected"},
+    {"{", 0, CKPT_EUNREADABLE, "byte 1"},
+    {"{}x", 0, CKPT_EUNREADABLE, "follows the closing"},
+    {"{}{}", 0, CKPT_EUNREADABLE, "follows the closing"},
+    {"{1:2}", 0, CKPT_EUNREADABLE, "name in quotes"},
+    {"{\"a\"}", 0, CKPT_EUNREADABLE, "':' expected"},
+    {"{\"a\":1}", 0, CKPT_EUNREADABLE, "is no object"},
+    {"{\"a\":[]}", 0, CKPT_EUNREADABLE, "is no object"},
+    {"{\"a\":null}", 0, CKPT_EUNREADABLE, "is no object"},
+    {"{\"a\":{}}", 0, CKPT_EUNREADABLE, "dtype is missing"},
+    {"{" T("a", "U8", "", "0", "1") ",}", 1, CKPT_EUNREADABLE, "byte"},
+    {"{" T("a", "U8", "", "0", "1") " " T("b", "U8", "", "1", "2") "}", 2, CKPT_EUNREADABLE,
+     "',' or '}' expected"},
+    {"{" T("a\xff", "U8", "", "0", "1") "}", 1, CKPT_EUNREADABLE, "decode byte 0xff"},
+    {"{" T("\\ud800", "U8", "", "0", "1") "}", 1, CKPT_EUNREADABLE, "Unicode"},
+    {"{" T("a\\u0000b", "U8", "", "0", "1") "}", 1, CKPT_EUNREADABLE, "\\u0000"},
+    {"{" T("", "U8", "", "0", "1") "}", 1, CKPT_EUNREADABLE, "empty name"},
+    {"{" T("a", "U8", "", "0", "1") "," T("a", "U8", "", "1", "2") "}", 2, CKPT_EUNREADABLE,
+     "\"a\" is there twice"},
+    {"{\"__metadata__\":{},\"__metadata__\":{}}", 0, CKPT_EUNREADABLE, "is there twice"},
+    {"{\"__metadata__\":[]}", 0, CKPT_EUNREADABLE, "'{' expected"},
+    {"{\"__metadata__\":{\"a\":1}}", 0, CKPT_EUNREADABLE, "must be strings"},
+    {"{\"__metadata__\":{\"a\":{}}}", 0, CKPT_EUNREADABLE, "must be strings"},
+    {"{\"a\":{\"dtype\":\"U8\",\"dtype\":\"I8\",\"shape\":[],\"data_offsets\":[0,1]}}", 1,
+     CKPT_EUNREADABLE, "duplicate"},
+    {"{\"a\":{\"dtype\":7,\"shape\":[],\"data_offsets\":[0,1]}}", 1, CKPT_EUNREADABLE,
+     "dtype is missing"},
+    {"{\"a\":{\"dtype\":\"U8\",\"data_offsets\":[0,1]}}", 1, CKPT_EUNREADABLE, "shape is missing"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":7,\"data_offsets\":[0,1]}}", 1, CKPT_EUNREADABLE,
+     "shape is missing"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[]}}", 1, CKPT_EUNREADABLE, "data_offsets is missing"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0]}}", 1, CKPT_EUNREADABLE,
+     "data_offsets is missing or malformed"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0,1,1]}}", 1, CKPT_EUNREADABLE,
+     "data_offsets is missing or malformed"},
+    {"{" T("a", "U9", "", "0", "1") "}", 1, CKPT_EUNREADABLE, "dtype U9, which is not known"},
+    {"{" T("a", "u8", "", "0", "1") "}", 1, CKPT_EUNREADABLE, "not known"},
+    {"{" T("a", "C128", "", "0", "16") "}", 16, CKPT_EUNREADABLE, "not known"},
+    {"{" T("a", "F4", "2", "0", "1") "}", 1, CKPT_ENOTSUP, "\"a\" has dtype F4"},
+    {"{" T("a", "F6_E2M3", "4", "0", "3") "}", 3, CKPT_ENOTSUP, "F6_E2M3"},
+    {"{" T("a", "F6_E3M2", "4", "0", "3") "}", 3, CKPT_ENOTSUP, "F6_E3M2"},
+    {"{" T("a", "U8", "-1", "0", "1") "}", 1, CKPT_EUNREADABLE, "shape[0] is not a whole"},
+    {"{" T("a", "U8", "1.0", "0", "1") "}", 1, CKPT_EUNREADABLE, "shape[0] is not a whole"},
+    {"{" T("a", "U8", "1e0", "0", "1") "}", 1, CKPT_EUNREADABLE, "shape[0] is not a whole"},
+    {"{" T("a", "U8", "\"1\"", "0", "1") "}", 1, CKPT_EUNREADABLE, "shape[0] is not a whole"},
+    {"{" T("a", "U8", "9223372036854775808", "0", "1") "}", 1, CKPT_EUNREADABLE, "too big"},
+    {"{" T("a", "U8", "9223372036854775807", "0", "9223372036854775807") "}", 1, CKPT_EUNREADABLE,
+     "too large"},
+    {"{" T("a", "F64", "4294967296,4294967296", "0", "0") "}", 0, CKPT_EUNREADABLE, "too large"},
+    {"{" T("a", "U8", "0,4294967296,4294967296", "0", "0") "}", 0, CKPT_EUNREADABLE, "too large"},
+    {"{" T("a", "U8", "1", "0", "9223372036854775807") "}", 1, CKPT_EUNREADABLE,
+     "dtype and shape need 1 bytes"},
+    {"{" T("a", "U8", "1", "9223372036854775806", "9223372036854775807") "}", 1, CKPT_EUNREADABLE,
+     "starts at byte 9223372036854775903"},
+    {"{" T("a", "U8", "1", "1", "0") "}", 1, CKPT_EUNREADABLE, "data_offsets 1 to 0"},
+    {"{" T("a", "F32", "2", "0", "4") "}", 4, CKPT_EUNREADABLE, "need 8 bytes"},
+    {"{" T("a", "U8", "1", "1", "2") "}", 2, CKPT_EUNREADABLE, "starts at byte"},
+    {"{" T("a", "U8", "2", "0", "2") "," T("b", "U8", "2", "1", "3") "}", 3, CKPT_EUNREADABLE,
+     "\"b\" starts at byte"},
+    {"{" T("a", "U8", "2", "0", "2") "," T("b", "U8", "2", "3", "5") "}", 5, CKPT_EUNREADABLE,
+     "\"b\" starts at byte"},
+    {"{" T("a", "U8", "2", "0", "2") "," T("b", "U8", "2", "0", "2") "}", 2, CKPT_EUNREADABLE,
+     "starts at byte"},
+    {"{" T("a", "F32", "0", "2", "2") "," T("b", "U8", "4", "0", "4") "}", 4, CKPT_EUNREADABLE,
+     "starts at byte"},
+    {"{" T("a", "U8", "2", "0", "2") "}", 1, CKPT_EUNREADABLE, "cut short"},
+    {"{" T("a", "U8", "2", "0", "2") "}", 3, CKPT_EUNREADABLE, "something follows"},
+    {"{}", 1, CKPT_EUNREADABLE, "something follows"},
+};
+
 START_TEST(what_the_format_forbids)
 {
-    const struct {
-        const char *json;
-        uint64_t data_bytes;
-        int code;
-        const char *why;
-    } cases[] = {
-        {"", 0, CKPT_EUNREADABLE, "'{' expected"},
-        {" {}", 0, CKPT_EUNREADABLE, "'{' expected"},
-        {"[]", 0, CKPT_EUNREADABLE, "'{' expected"},
-        {"{", 0, CKPT_EUNREADABLE, "byte 1"},
-        {"{}x", 0, CKPT_EUNREADABLE, "follows the closing"},
-        {"{}{}", 0, CKPT_EUNREADABLE, "follows the closing"},
-        {"{1:2}", 0, CKPT_EUNREADABLE, "name in quotes"},
-        {"{\"a\"}", 0, CKPT_EUNREADABLE, "':' expected"},
-        {"{\"a\":1}", 0, CKPT_EUNREADABLE, "is no object"},
-        {"{\"a\":[]}", 0, CKPT_EUNREADABLE, "is no object"},
-        {"{\"a\":null}", 0, CKPT_EUNREADABLE, "is no object"},
-        {"{\"a\":{}}", 0, CKPT_EUNREADABLE, "dtype is missing"},
-        {"{" T("a", "U8", "", "0", "1") ",}", 1, CKPT_EUNREADABLE, "byte"},
-        {"{" T("a", "U8", "", "0", "1") " " T("b", "U8", "", "1", "2") "}", 2, CKPT_EUNREADABLE,
-         "',' or '}' expected"},
-        {"{" T("a\xff", "U8", "", "0", "1") "}", 1, CKPT_EUNREADABLE, "decode byte 0xff"},
-        {"{" T("\\ud800", "U8", "", "0", "1") "}", 1, CKPT_EUNREADABLE, "Unicode"},
-        {"{" T("a\\u0000b", "U8", "", "0", "1") "}", 1, CKPT_EUNREADABLE, "\\u0000"},
-        {"{" T("", "U8", "", "0", "1") "}", 1, CKPT_EUNREADABLE, "empty name"},
-        {"{" T("a", "U8", "", "0", "1") "," T("a", "U8", "", "1", "2") "}", 2, CKPT_EUNREADABLE,
-         "\"a\" is there twice"},
-        {"{\"__metadata__\":{},\"__metadata__\":{}}", 0, CKPT_EUNREADABLE, "is there twice"},
-        {"{\"__metadata__\":[]}", 0, CKPT_EUNREADABLE, "'{' expected"},
-        {"{\"__metadata__\":{\"a\":1}}", 0, CKPT_EUNREADABLE, "must be strings"},
-        {"{\"__metadata__\":{\"a\":{}}}", 0, CKPT_EUNREADABLE, "must be strings"},
-        {"{\"a\":{\"dtype\":\"U8\",\"dtype\":\"I8\",\"shape\":[],\"data_offsets\":[0,1]}}", 1,
-         CKPT_EUNREADABLE, "duplicate"},
-        {"{\"a\":{\"dtype\":7,\"shape\":[],\"data_offsets\":[0,1]}}", 1, CKPT_EUNREADABLE,
-         "dtype is missing"},
-        {"{\"a\":{\"dtype\":\"U8\",\"data_offsets\":[0,1]}}", 1, CKPT_EUNREADABLE,
-         "shape is missing"},
-        {"{\"a\":{\"dtype\":\"U8\",\"shape\":7,\"data_offsets\":[0,1]}}", 1, CKPT_EUNREADABLE,
-         "shape is missing"},
-        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[]}}", 1, CKPT_EUNREADABLE, "data_offsets is missing"},
-        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0]}}", 1, CKPT_EUNREADABLE,
-         "data_offsets is missing or malformed"},
-        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0,1,1]}}", 1, CKPT_EUNREADABLE,
-         "data_offsets is missing or malformed"},
-        {"{" T("a", "U9", "", "0", "1") "}", 1, CKPT_EUNREADABLE, "dtype U9, which is not known"},
-        {"{" T("a", "u8", "", "0", "1") "}", 1, CKPT_EUNREADABLE, "not known"},
-        {"{" T("a", "C128", "", "0", "16") "}", 16, CKPT_EUNREADABLE, "not known"},
-        {"{" T("a", "F4", "2", "0", "1") "}", 1, CKPT_ENOTSUP, "\"a\" has dtype F4"},
-        {"{" T("a", "F6_E2M3", "4", "0", "3") "}", 3, CKPT_ENOTSUP, "F6_E2M3"},
-        {"{" T("a", "F6_E3M2", "4", "0", "3") "}", 3, CKPT_ENOTSUP, "F6_E3M2"},
-        {"{" T("a", "U8", "-1", "0", "1") "}", 1, CKPT_EUNREADABLE, "shape[0] is not a whole"},
-        {"{" T("a", "U8", "1.0", "0", "1") "}", 1, CKPT_EUNREADABLE, "shape[0] is not a whole"},
-        {"{" T("a", "U8", "1e0", "0", "1") "}", 1, CKPT_EUNREADABLE, "shape[0] is not a whole"},
-        {"{" T("a", "U8", "\"1\"", "0", "1") "}", 1, CKPT_EUNREADABLE, "shape[0] is not a whole"},
-        {"{" T("a", "U8", "9223372036854775808", "0", "1") "}", 1, CKPT_EUNREADABLE, "too big"},
-        {"{" T("a", "U8", "9223372036854775807", "0", "9223372036854775807") "}", 1,
-         CKPT_EUNREADABLE, "too large"},
-        {"{" T("a", "F64", "4294967296,4294967296", "0", "0") "}", 0, CKPT_EUNREADABLE,
-         "too large"},
-        {"{" T("a", "U8", "0,4294967296,4294967296", "0", "0") "}", 0, CKPT_EUNREADABLE,
-         "too large"},
-        {"{" T("a", "U8", "1", "0", "9223372036854775807") "}", 1, CKPT_EUNREADABLE,
-         "dtype and shape need 1 bytes"},
-        {"{" T("a", "U8", "1", "9223372036854775806", "9223372036854775807") "}", 1,
-         CKPT_EUNREADABLE, "starts at byte 9223372036854775903"},
-        {"{" T("a", "U8", "1", "1", "0") "}", 1, CKPT_EUNREADABLE, "data_offsets 1 to 0"},
-        {"{" T("a", "F32", "2", "0", "4") "}", 4, CKPT_EUNREADABLE, "need 8 bytes"},
-        {"{" T("a", "U8", "1", "1", "2") "}", 2, CKPT_EUNREADABLE, "starts at byte"},
-        {"{" T("a", "U8", "2", "0", "2") "," T("b", "U8", "2", "1", "3") "}", 3, CKPT_EUNREADABLE,
-         "\"b\" starts at byte"},
-        {"{" T("a", "U8", "2", "0", "2") "," T("b", "U8", "2", "3", "5") "}", 5, CKPT_EUNREADABLE,
-         "\"b\" starts at byte"},
-        {"{" T("a", "U8", "2", "0", "2") "," T("b", "U8", "2", "0", "2") "}", 2, CKPT_EUNREADABLE,
-         "starts at byte"},
-        {"{" T("a", "F32", "0", "2", "2") "," T("b", "U8", "4", "0", "4") "}", 4, CKPT_EUNREADABLE,
-         "starts at byte"},
-        {"{" T("a", "U8", "2", "0", "2") "}", 1, CKPT_EUNREADABLE, "cut short"},
-        {"{" T("a", "U8", "2", "0", "2") "}", 3, CKPT_EUNREADABLE, "something follows"},
-        {"{}", 1, CKPT_EUNREADABLE, "something follows"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        int rc = parse(cases[i].json, strlen(cases[i].json), cases[i].data_bytes);
-        ck_assert_msg(rc == cases[i].code, "%s: %d %s", cases[i].json, rc, err.text);
-        ck_assert_msg(strstr(err.text, cases[i].why) != NULL, "%s: \"%s\" lacks \"%s\"",
-                      cases[i].json, err.text, cases[i].why);
+    for (size_t i = 0; i < sizeof forbidden / sizeof forbidden[0]; i++) {
+        int rc = parse(forbidden[i].json, strlen(forbidden[i].json), forbidden[i].data_bytes);
+        ck_assert_msg(rc == forbidden[i].code, "%s: %d %s", forbidden[i].json, rc, err.text);
+        ck_assert_msg(strstr(err.text, forbidden[i].why) != NULL, "%s: \"%s\" lacks \"%s\"",
+                      forbidden[i].json, err.text, forbidden[i].why);
     }
 }
 END_TEST
@@ -384,13 +377,7 @@ static int parse_with(const ckpt_allocator *a)
 
 START_TEST(every_failing_allocation_is_survived)
 {
-    struct alloc_fault fault = ALLOC_FAULT_INIT;
-    while (alloc_fault_next(&fault)) {
-        const ckpt_allocator a = {alloc_fault_alloc, alloc_fault_free, &fault};
-        int rc = parse_with(&a);
-        ck_assert_int_eq(rc, alloc_fault_fired(&fault) ? CKPT_ENOMEM : CKPT_OK);
-    }
-    ck_assert_int_gt(fault.round, 16);
+    ck_assert_int_gt(formats_fail_each_allocation(parse_with), 16);
 }
 END_TEST
 
