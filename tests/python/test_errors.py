@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from rallypoint import Error, _ffi, errors
+from rallypoint import Error, _ffi, ckpt, errors, rdzv
 from test_ffi import header
 
 
@@ -62,3 +62,43 @@ def test_pickles(code):
 
 def test_missing_step_is_also_not_found():
     assert issubclass(errors.NoSuchItem, errors.NotFound)
+
+
+@pytest.mark.parametrize("call, text", [
+    (lambda root, server: ckpt.save(root, "2", {}), "step is '2', expected an integer"),
+    (lambda root, server: ckpt.load(root, step="2"), "step is '2', expected an integer"),
+    (lambda root, server: ckpt.load(root, bogus=1),
+     "load() got an unexpected keyword argument 'bogus'"),
+    (lambda root, server: ckpt.save(root, 1, {}, bogus=1),
+     "save() got an unexpected keyword argument 'bogus'"),
+    (lambda root, server: ckpt.Checkpointer(None), "root is None, expected str or os.PathLike"),
+    (lambda root, server: ckpt.load(None), "root is None, expected str or os.PathLike"),
+    (lambda root, server: ckpt.latest(3), "root is 3, expected str or os.PathLike"),
+    (lambda root, server: ckpt.load_file(None), "path is None, expected str or os.PathLike"),
+    (lambda root, server: ckpt.DirGroup(None, 0, 1), "dir is None, expected str or os.PathLike"),
+    (lambda root, server: ckpt.DirGroup(root, "0", 1), "rank is '0', expected an integer"),
+    (lambda root, server: ckpt.Checkpointer(root, run_id=7), "run_id is 7, expected str"),
+    (lambda root, server: ckpt.Checkpointer(root, timeout="3"),
+     "timeout is '3', expected seconds from 0.001 to 2147483"),
+    (lambda root, server: server.open_job("x", "127.0.0.1:1"),
+     "port of job 'x' is '127.0.0.1:1', expected an integer"),
+    (lambda root, server: server.open_job(7), "run_id is 7, expected str"),
+    (lambda root, server: server.open_job("x", forget_after="1"),
+     "forget_after is '1', expected seconds from 0 to 2147483"),
+    (lambda root, server: rdzv.Server(None), "listen is None, expected str"),
+    (lambda root, server: rdzv.Store(None), "address is None, expected str"),
+    (lambda root, server: rdzv.Store(server.address, timeout="3"),
+     "timeout is '3', expected seconds from 0 to 2147483"),
+    (lambda root, server: rdzv.Store(server.address).add("n", "1"),
+     "amount is '1', expected an integer"),
+])
+def test_what_has_the_wrong_type_is_named(root, call, text):
+    root.mkdir()
+    with rdzv.Server() as server, pytest.raises(TypeError) as caught:
+        call(root, server)
+    assert str(caught.value) == text
+
+
+def test_a_wrong_name_is_not_taken_for_nothing_there(root):
+    with pytest.raises(TypeError, match="'bogus'"):
+        ckpt.load(root, bogus=1)

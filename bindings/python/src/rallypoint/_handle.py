@@ -149,16 +149,14 @@ class Handle:
         options.drive = _ffi.CKPT_DRIVE_THREAD
         options.engine = _ffi.CKPT_ENGINES[engine]
         options.generation = _ranged("generation", generation, 0, 2**64)
-        options.run_id = c_string("run_id", run_id.encode())
+        options.run_id = c_string("run_id", errors.text_of("run_id", run_id).encode())
         options.log = _on_log
         if staging_bytes is not None:
             options.staging_bytes = _ranged("staging_bytes", staging_bytes, 1, 2**63)
         if block_bytes is not None:
             options.block_bytes = _ranged("block_bytes", block_bytes, 1, 2**32)
         if timeout is not None:
-            if not 0.001 <= timeout < 2147483:
-                raise _invalid(f"timeout is {timeout!r}, expected seconds from 0.001 to 2147483")
-            options.timeout_ms = int(timeout * 1000)
+            options.timeout_ms = errors.bounded_ms("timeout", timeout, 0.001, 2147483, _invalid)
         self._open(options)
 
     def _open(self, options: Any) -> None:

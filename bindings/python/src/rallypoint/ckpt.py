@@ -32,7 +32,6 @@ import dataclasses
 import functools
 import importlib
 import logging
-import operator
 import os
 import threading
 import warnings
@@ -127,7 +126,7 @@ class Checkpointer:
         self._strict = strict
         self.last_error: Optional[errors.Error] = None
         self._handle = Handle(
-            os.fspath(root),
+            errors.path_of("root", root),
             group=resolve(group, run_id),
             engine=engine,
             staging_bytes=staging_bytes,
@@ -174,7 +173,7 @@ class Checkpointer:
         with self._use() as handle:
             self._settle()
             self._surface()
-            running = self._begin(handle, operator.index(step), state, local)
+            running = self._begin(handle, step, state, local)
             handle.wait_or_close(running, staged=True)
             running.keep = None
             if not (wait or running.done):
@@ -386,6 +385,7 @@ def save(
     A loop that saves again and again is better served by a `Checkpointer`, whose arguments the
     options are, and whose `save` describes the rest.
     """
+    _check_names("save", options)
     with Checkpointer(root, group=group, **options) as saver:
         saved = saver.save(step, state, local, wait=True)
         assert saved is not None
@@ -420,6 +420,8 @@ def load(
             exist: is its file system mounted?
         Mismatch, NotSupported, ...: as in `Checkpointer.load`.
     """
+    _check_names("load", options)
+    root = errors.path_of("root", root)
     members = resolve(group)
     if members is None and _is_absent(root):
         raise _not_found(root)
@@ -438,9 +440,10 @@ def latest(root: _Path) -> Optional[Info]:
             system mounted?
         AccessDenied, IOFailed, OutOfMemory: root cannot be read; the text says why.
     """
+    root = errors.path_of("root", root)
     if _is_absent(root):
         return None
-    handle = Handle(os.fspath(root), staging_bytes=2 << 20, block_bytes=1 << 20)  # for records
+    handle = Handle(root, staging_bytes=2 << 20, block_bytes=1 << 20)  # for records
     try:
         return _restore.latest(handle)
     finally:
@@ -464,6 +467,7 @@ def load_file(path: _Path, *, framework: Optional[str] = None) -> dict[str, Any]
     """
     if framework not in (None, "torch", "numpy"):
         raise ValueError(f'framework is {framework!r}, expected "torch", "numpy" or None')
+    path = errors.path_of("path", path)
     if not os.path.exists(path):
         raise _not_found(path)
     kind = _tensors.NUMPY if framework == "numpy" else _tensors.TORCH
@@ -501,21 +505,27 @@ def _saved(raw: dict[str, Any]) -> Saved:
     )
 
 
-def _is_absent(root: _Path) -> bool:
+def _check_names(function: str, options: dict[str, Any]) -> None:
+    """For options of Checkpointer, which may never be made: then nobody else would look at them."""
+    for name in options:
+        if name not in (Checkpointer.__init__.__kwdefaults__ or {}):
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
+
+
+def _is_absent(root: str) -> bool:
     """Whether nothing is there, in a directory that is. Any other trouble is not for us to judge:
     the library, which opens the root, says what it is."""
-    path = os.fspath(root)
     try:
-        os.lstat(path)
+        os.lstat(root)
     except FileNotFoundError:
-        return os.path.isdir(os.path.dirname(os.path.abspath(path)))
+        return os.path.isdir(os.path.dirname(os.path.abspath(root)))
     except (OSError, ValueError):
         pass
     return False
 
 
-def _not_found(path: _Path) -> errors.Error:
-    return errors.from_ckpt(errors.CKPT_CODE["ENONE"], f"{os.fspath(path)}: no such path")
+def _not_found(path: str) -> errors.Error:
+    return errors.from_ckpt(errors.CKPT_CODE["ENONE"], f"{path}: no such path")
 
 
 _open_ones: weakref.WeakSet = weakref.WeakSet()

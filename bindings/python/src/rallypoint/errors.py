@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno as _errno
 import operator
+import os
 from typing import Any, Callable, Optional, Type
 
 
@@ -214,7 +215,38 @@ def _make(prefix: str, table: dict, code: int, text: str, sys_errno: int) -> Err
 
 def bounded(what: str, value: Any, least: int, most: int, invalid: Callable[[str], Error]) -> int:
     """The value, for an integer of C, which would wrap round in silence."""
-    number = operator.index(value)
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{what} is {value!r}, expected an integer") from None
     if not least <= number <= most:
         raise invalid(f"{what} is {value!r}, expected {least} to {most}")
     return number
+
+
+def bounded_ms(what: str, value: Any, least: float, most: int,
+               invalid: Callable[[str], Error]) -> int:
+    """A number of seconds as whole milliseconds, rounded down, but 0 only if it is 0."""
+    text = f"{what} is {value!r}, expected seconds from {least} to {most}"
+    try:
+        fits = least <= value <= most
+    except TypeError:
+        raise TypeError(text) from None
+    if not fits:
+        raise invalid(text)
+    return 0 if value == 0 else max(1, int(value * 1000))
+
+
+def text_of(what: str, value: Any) -> str:
+    """The value, which must be a str."""
+    if not isinstance(value, str):
+        raise TypeError(f"{what} is {value!r}, expected str")
+    return value
+
+
+def path_of(what: str, value: Any) -> str:
+    """The value as a path."""
+    try:
+        return os.fspath(value)
+    except TypeError:
+        raise TypeError(f"{what} is {value!r}, expected str or os.PathLike") from None

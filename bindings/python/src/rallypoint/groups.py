@@ -46,7 +46,7 @@ class DirGroup(Group):
     """
 
     def __init__(self, dir: Union[str, os.PathLike], rank: int, world_size: int) -> None:
-        self.dir = os.fspath(dir)
+        self.dir = errors.path_of("dir", dir)
         self.world_size = errors.bounded("world_size", world_size, 1, 2**31 - 1, _invalid)
         self.rank = errors.bounded("rank", rank, 0, self.world_size - 1, _invalid)
 

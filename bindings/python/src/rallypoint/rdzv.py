@@ -275,7 +275,7 @@ class Job(_Listener):
         options = _ffi.rdzv_job_options()
         self._lib.rdzv_job_options_init(byref(options), ctypes.sizeof(options))
         options.host = server._host
-        _fill(options, f"job {run_id!r}", {"run_id": run_id.encode(), "port": port, **limits})
+        _fill(options, f"job {run_id!r}", {"run_id": errors.text_of("run_id", run_id).encode(), "port": port, **limits})
         server._calls += 1
         try:
             parent = server._alive()
@@ -563,10 +563,7 @@ def _outcome(reply: Any, result: Any) -> tuple:
 
 
 def _milliseconds(seconds: float, what: str = "timeout") -> int:
-    if not 0 <= seconds <= LONGEST_S:
-        raise errors.rdzv_error(
-            "EINVAL", f"{what} is {seconds!r}, expected seconds from 0 to {LONGEST_S}")
-    return 0 if seconds == 0 else max(1, int(seconds * 1000))
+    return errors.bounded_ms(what, seconds, 0, LONGEST_S, _invalid)
 
 
 def _bytes(value: Bytes) -> _ffi.rdzv_bytes:
@@ -589,7 +586,7 @@ def _array(values: Iterable[Bytes]) -> tuple[Any, int]:
 
 
 def _parse(address: str, what: str, least_port: int, example: str) -> tuple[str, int]:
-    host, colon, port = address.rpartition(":")
+    host, colon, port = errors.text_of(what, address).rpartition(":")
     if not (colon and host and port.isascii() and port.isdigit()
             and least_port <= int(port) < 65536):
         raise errors.rdzv_error(
