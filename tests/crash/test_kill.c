@@ -7,7 +7,6 @@
  */
 #include "trainer.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>

@@ -8,7 +8,6 @@
 #include "runner.h"
 
 #include <arpa/inet.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>

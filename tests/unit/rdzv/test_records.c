@@ -5,8 +5,6 @@
 #include "peers.h"
 #include "runner.h"
 
-#include <string.h>
-
 static struct peers p;
 static struct wire w;
 static uint64_t sealed;

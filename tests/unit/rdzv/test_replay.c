@@ -5,8 +5,6 @@
 #include "peers.h"
 #include "runner.h"
 
-#include <string.h>
-
 static const char *const versions[] = {"2.13.0", "1.13.1"};
 
 /* Sends `asked` in pieces that end at `cuts[]`, to a fresh server. */
