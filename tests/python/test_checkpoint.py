@@ -101,7 +101,7 @@ def test_shard_bigger_than_the_staging_memory(root):
 
 @pytest.mark.parametrize("options, text", [
     ({"engine": "aio"}, "engine 'aio' is not one of auto, uring, sync"),
-    ({"staging_bytes": 100}, "staging_bytes 100"),
+    ({"staging_bytes": 100}, "staging_bytes is 100, expected two to 2^30 blocks of "),
     ({"staging_bytes": -1}, "staging_bytes is -1, expected 1 to 9223372036854775807"),
     ({"timeout": 0}, "timeout is 0, expected seconds from 0.001 to 2147483"),
     ({"timeout": float("nan")}, "timeout is nan, expected seconds"),
