@@ -3,7 +3,9 @@
 import gc
 import logging
 import os
+import socket
 import threading
+import weakref
 from datetime import timedelta
 
 import pytest
@@ -120,18 +122,47 @@ def test_the_server_closes_its_jobs():
         server.open_job("another")
 
 
-def test_a_dropped_job_is_closed_and_a_held_one_keeps_its_server():
+def test_a_job_that_nobody_keeps_is_open_until_the_server_is_closed():
+    with rdzv.Server() as server:
+        address = server.open_job("run").address
+        gc.collect()
+        with rdzv.Store(address, connect_timeout=20) as store:
+            assert store.add("n", 1) == 1
+        with pytest.raises(errors.Busy):
+            server.open_job("run")
+        server.stats()
+    with pytest.raises(OSError):
+        socket.create_connection(("127.0.0.1", int(address.split(":")[1]))).close()
+
+
+def test_a_job_keeps_its_server_and_a_closed_one_leaves_nothing():
     gc.collect()
     before = len(os.listdir("/proc/self/fd"))
     job = rdzv.Server().open_job("run")
+    idle = len(os.listdir("/proc/self/fd"))
     with rdzv.Store(job.address) as store:
         assert store.num_keys() == 0
-    job._server.open_job("dropped")
-    with job._server.open_job("dropped"):
-        pass
-    del job
-    gc.collect()
+    for _ in range(10):
+        with job._server.open_job("closed") as other:
+            gone = weakref.ref(other)
+        del other
+        assert gone() is None
+    eventually(lambda: len(os.listdir("/proc/self/fd")) == idle)
+    job._server.open_job("not closed")
+    del job  # and with it the server
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_job_whose_opening_is_interrupted_is_closed(monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with rdzv.Server() as server:
+        monkeypatch.setattr(rdzv.Job, "_read_address", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            server.open_job("run")
+        monkeypatch.undo()
+        server.open_job("run").close()
 
 
 def test_a_job_in_one_cycle_with_its_server_is_closed_once(monkeypatch):

@@ -258,7 +258,8 @@ class Server(_Listener):
 
 
 class Job(_Listener):
-    """One job of a `Server`, see `Server.open_job`. Open until it or the server is closed.
+    """One job of a `Server`, see `Server.open_job`. Open until it or the server is closed, also
+    when nobody keeps this object.
 
     Attributes:
         run_id: as given.
@@ -282,6 +283,9 @@ class Job(_Listener):
             self._listen(port, lambda ret, error: self._lib.rdzv_server_open_job(
                 parent, ret, byref(options), error))
             self._read_address(self._lib.rdzv_job_address)
+        except BaseException:  # an interrupt: nobody would ever close it
+            self.close()
+            raise
         finally:
             server._calls -= 1
             server._settle()
@@ -304,6 +308,9 @@ class Job(_Listener):
             if pointer is not None:
                 self._server._dropped.append(pointer)
                 self._server._settle()
+
+    def __del__(self) -> None:
+        """The server has it, and frees it with itself."""
 
     def __repr__(self) -> str:
         return f"<Job {self.run_id!r} on {self.address}{', closed' if self._closed else ''}>"
