@@ -120,6 +120,11 @@ int main(int argc, char **argv)
         ckpt_close(c);
     }
     int equal = err.code == 0 && memcmp(&trained, &restored, sizeof(model)) == 0;
-    puts(equal ? "equal" : err.code != 0 ? err.text : "DIFFERENT");
-    return equal ? EXIT_SUCCESS : EXIT_FAILURE;
+    if (!equal) {
+        fprintf(stderr, "save_blocking: %s\n",
+                err.code != 0 ? err.text : "what was loaded differs from what was saved");
+        return EXIT_FAILURE;
+    }
+    puts("equal");
+    return EXIT_SUCCESS;
 }

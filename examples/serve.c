@@ -8,10 +8,14 @@
  */
 #include <rdzv.h>
 
+#include <ctype.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <uv.h>
+
+#define MAX_SECONDS 1e6
 
 static rdzv_server *server;
 static uv_signal_t interrupt;
@@ -63,13 +67,39 @@ static void on_time(uv_timer_t *handle)
     stop();
 }
 
+/* The words of the command line; 0 = they make no sense. */
+static int parse(int argc, char **argv, uint16_t *port, double *seconds)
+{
+    char *end;
+    *port = 0;
+    *seconds = 0;
+    if (argc > 1) {
+        unsigned long number = strtoul(argv[1], &end, 10);
+        if (!isdigit((unsigned char)argv[1][0]) || *end != '\0' || number > UINT16_MAX)
+            return 0;
+        *port = (uint16_t)number;
+    }
+    if (argc > 2) {
+        *seconds = strtod(argv[2], &end);
+        if (end == argv[2] || *end != '\0' || !(*seconds >= 0 && *seconds <= MAX_SECONDS))
+            return 0;
+    }
+    return argc <= 3;
+}
+
 int main(int argc, char **argv)
 {
+    uint16_t port;
+    double seconds;
+    if (!parse(argc, argv, &port, &seconds)) {
+        fputs("usage: serve [PORT [SECONDS]]\n", stderr);
+        return 2;
+    }
     uv_loop_t *loop = uv_default_loop();
     rdzv_server_options opt;
     rdzv_server_options_init(&opt, sizeof opt);
     opt.loop = loop;
-    opt.port = (uint16_t)(argc > 1 ? strtoul(argv[1], NULL, 10) : 0);
+    opt.port = port;
     opt.log = on_log;
     rdzv_error err;
     if (rdzv_server_open(&server, &opt, &err) != RDZV_OK) {
@@ -82,7 +112,7 @@ int main(int argc, char **argv)
     uv_signal_start(&interrupt, on_interrupt, SIGINT);
     uv_timer_init(loop, &timer);
     if (argc > 2)
-        uv_timer_start(&timer, on_time, (uint64_t)(strtod(argv[2], NULL) * 1000), 0);
+        uv_timer_start(&timer, on_time, (uint64_t)(seconds * 1000), 0);
 
     uv_run(loop, UV_RUN_DEFAULT); /* the rest of the program lives on this loop, too */
     return uv_loop_close(loop) == 0 ? 0 : 1;

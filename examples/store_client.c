@@ -22,11 +22,12 @@ static const char usage[] =
     "calls:\n"
     "  set KEY VALUE    get KEY    add KEY NUMBER    wait KEY...    check KEY...    delete KEY\n"
     "  list    count    cas KEY EXPECTED DESIRED    append KEY VALUE    mget KEY...\n"
-    "  mset KEY VALUE...    push KEY VALUE    pop KEY    len KEY    barrier KEY WORLD_SIZE\n";
+    "  mset KEY VALUE...    push KEY VALUE    pop KEY    len KEY    barrier KEY WORLD_SIZE\n"
+    "at most 64 words for wait, check, mget and mset\n";
 
 #define MAX_SECONDS 1e6
 
-enum { MAX_KEYS = 64 };
+enum { MAX_WORDS = 64 };
 
 struct outcome {
     int done;
@@ -36,7 +37,7 @@ struct outcome {
 static void on_log(void *ctx, int level, const char *line)
 {
     (void)ctx;
-    if (level <= RDZV_LOG_INFO)
+    if (level <= RDZV_LOG_WARN)
         fprintf(stderr, "store_client: %s\n", line);
 }
 
@@ -72,71 +73,100 @@ static int parse_number(const char *text, long long *ret)
     return end != text && *end == '\0' && errno == 0;
 }
 
-/* Submits the call that the words ask for. */
-static int64_t submit(rdzv_client *c, const char *call, char **words, int count, int32_t ms,
-                      struct outcome *outcome, rdzv_error *err)
+typedef int64_t plain_fn(rdzv_client *, int32_t, rdzv_reply_fn, void *, rdzv_error *);
+typedef int64_t key_fn(rdzv_client *, rdzv_bytes, int32_t, rdzv_reply_fn, void *, rdzv_error *);
+typedef int64_t value_fn(rdzv_client *, rdzv_bytes, rdzv_bytes, int32_t, rdzv_reply_fn, void *,
+                         rdzv_error *);
+typedef int64_t number_fn(rdzv_client *, rdzv_bytes, int64_t, int32_t, rdzv_reply_fn, void *,
+                          rdzv_error *);
+typedef int64_t keys_fn(rdzv_client *, const rdzv_bytes *, size_t, int32_t, rdzv_reply_fn, void *,
+                        rdzv_error *);
+typedef int64_t swap_fn(rdzv_client *, rdzv_bytes, rdzv_bytes, rdzv_bytes, int32_t, rdzv_reply_fn,
+                        void *, rdzv_error *);
+typedef int64_t pairs_fn(rdzv_client *, const rdzv_bytes *, const rdzv_bytes *, size_t, int32_t,
+                         rdzv_reply_fn, void *, rdzv_error *);
+
+/* What may be asked: one of the functions is set. No server answers a call that is silent. */
+static const struct call {
+    const char *name;
+    int min, max; /* arguments */
+    int silent;
+    plain_fn *plain;
+    key_fn *key;
+    value_fn *value;
+    number_fn *number;
+    keys_fn *keys;
+    swap_fn *swap;
+    pairs_fn *pairs;
+} calls[] = {
+    {"set", 2, 2, .silent = 1, .value = rdzv_client_set},
+    {"append", 2, 2, .silent = 1, .value = rdzv_client_append},
+    {"push", 2, 2, .silent = 1, .value = rdzv_client_queue_push},
+    {"mset", 2, MAX_WORDS, .silent = 1, .pairs = rdzv_client_multi_set},
+    {"cas", 3, 3, .swap = rdzv_client_compare_set},
+    {"get", 1, 1, .key = rdzv_client_get},
+    {"delete", 1, 1, .key = rdzv_client_delete_key},
+    {"pop", 1, 1, .key = rdzv_client_queue_pop},
+    {"len", 1, 1, .key = rdzv_client_queue_len},
+    {"add", 2, 2, .number = rdzv_client_add},
+    {"barrier", 2, 2, .number = rdzv_client_barrier},
+    {"wait", 1, MAX_WORDS, .keys = rdzv_client_wait_keys},
+    {"check", 1, MAX_WORDS, .keys = rdzv_client_check},
+    {"mget", 1, MAX_WORDS, .keys = rdzv_client_multi_get},
+    {"count", 0, 0, .plain = rdzv_client_num_keys},
+    {"list", 0, 0, .plain = rdzv_client_list_keys},
+};
+
+/* What the command line asks for. */
+struct request {
+    const struct call *call;
+    rdzv_bytes words[MAX_WORDS];
+    size_t count;
+    long long number; /* the second word, for a call that wants one */
+    int32_t timeout_ms;
+};
+
+static int64_t submit_pairs(rdzv_client *c, const struct request *r, struct outcome *outcome,
+                            rdzv_error *err)
 {
-    rdzv_bytes keys[MAX_KEYS];
-    rdzv_bytes values[MAX_KEYS];
-    size_t n = (size_t)count;
-    rdzv_bytes first = bytes(count > 0 ? words[0] : "");
-    rdzv_bytes second = bytes(count > 1 ? words[1] : "");
-    long long number = 0;
-    int is_number = count > 1 && parse_number(words[1], &number);
-    for (size_t i = 0; i < n && i < MAX_KEYS; i++)
-        keys[i] = bytes(words[i]);
-    if (strcmp(call, "set") == 0 && n == 2)
-        return rdzv_client_set(c, first, second, ms, NULL, NULL, err);
-    if (strcmp(call, "append") == 0 && n == 2)
-        return rdzv_client_append(c, first, second, ms, NULL, NULL, err);
-    if (strcmp(call, "push") == 0 && n == 2)
-        return rdzv_client_queue_push(c, first, second, ms, NULL, NULL, err);
-    if (strcmp(call, "get") == 0 && n == 1)
-        return rdzv_client_get(c, first, ms, on_reply, outcome, err);
-    if (strcmp(call, "add") == 0 && n == 2 && is_number)
-        return rdzv_client_add(c, first, number, ms, on_reply, outcome, err);
-    if (strcmp(call, "wait") == 0 && n <= MAX_KEYS)
-        return rdzv_client_wait_keys(c, keys, n, ms, on_reply, outcome, err);
-    if (strcmp(call, "check") == 0 && n <= MAX_KEYS)
-        return rdzv_client_check(c, keys, n, ms, on_reply, outcome, err);
-    if (strcmp(call, "delete") == 0 && n == 1)
-        return rdzv_client_delete_key(c, first, ms, on_reply, outcome, err);
-    if (strcmp(call, "count") == 0 && n == 0)
-        return rdzv_client_num_keys(c, ms, on_reply, outcome, err);
-    if (strcmp(call, "list") == 0 && n == 0)
-        return rdzv_client_list_keys(c, ms, on_reply, outcome, err);
-    if (strcmp(call, "cas") == 0 && n == 3)
-        return rdzv_client_compare_set(c, first, second, bytes(words[2]), ms, on_reply, outcome,
-                                       err);
-    if (strcmp(call, "pop") == 0 && n == 1)
-        return rdzv_client_queue_pop(c, first, ms, on_reply, outcome, err);
-    if (strcmp(call, "len") == 0 && n == 1)
-        return rdzv_client_queue_len(c, first, ms, on_reply, outcome, err);
-    if (strcmp(call, "mget") == 0 && n <= MAX_KEYS)
-        return rdzv_client_multi_get(c, keys, n, ms, on_reply, outcome, err);
-    if (strcmp(call, "barrier") == 0 && n == 2 && is_number)
-        return rdzv_client_barrier(c, first, number, ms, on_reply, outcome, err);
-    if (strcmp(call, "mset") == 0 && n % 2 == 0 && n <= MAX_KEYS) {
-        for (size_t i = 0; i < n / 2; i++) {
-            keys[i] = bytes(words[2 * i]);
-            values[i] = bytes(words[2 * i + 1]);
-        }
-        return rdzv_client_multi_set(c, keys, values, n / 2, ms, NULL, NULL, err);
+    rdzv_bytes keys[MAX_WORDS / 2], values[MAX_WORDS / 2];
+    for (size_t i = 0; i < r->count / 2; i++) {
+        keys[i] = r->words[2 * i];
+        values[i] = r->words[2 * i + 1];
     }
-    snprintf(err->text, sizeof err->text, "no such call, or not its arguments: %s", call);
-    return RDZV_EINVAL;
+    return r->call->pairs(c, keys, values, r->count / 2, r->timeout_ms, NULL, outcome, err);
 }
 
-/* Calls without an answer are followed by a flush, whose answer says that they were executed. */
-static int run(rdzv_client *c, char **words, int count, int32_t ms)
+static int64_t submit(rdzv_client *c, const struct request *r, struct outcome *outcome,
+                      rdzv_error *err)
+{
+    const struct call *call = r->call;
+    const rdzv_bytes *w = r->words;
+    int32_t ms = r->timeout_ms;
+    rdzv_reply_fn done = call->silent ? NULL : on_reply;
+    if (call->plain != NULL)
+        return call->plain(c, ms, done, outcome, err);
+    if (call->key != NULL)
+        return call->key(c, w[0], ms, done, outcome, err);
+    if (call->value != NULL)
+        return call->value(c, w[0], w[1], ms, done, outcome, err);
+    if (call->number != NULL)
+        return call->number(c, w[0], r->number, ms, done, outcome, err);
+    if (call->keys != NULL)
+        return call->keys(c, w, r->count, ms, done, outcome, err);
+    if (call->swap != NULL)
+        return call->swap(c, w[0], w[1], w[2], ms, done, outcome, err);
+    return submit_pairs(c, r, outcome, err);
+}
+
+/* A call without an answer is followed by a flush, whose answer says that it was executed. */
+static int run(rdzv_client *c, const struct request *r)
 {
     struct outcome outcome = {0, RDZV_OK};
     rdzv_error err = {0};
-    const char *call = words[0];
-    int64_t code = submit(c, call, words + 1, count - 1, ms, &outcome, &err);
-    if (code > 0 && (strcmp(call, "set") == 0 || strcmp(call, "append") == 0 ||
-                     strcmp(call, "push") == 0 || strcmp(call, "mset") == 0))
-        code = rdzv_client_flush(c, ms, on_reply, &outcome, &err);
+    int64_t code = submit(c, r, &outcome, &err);
+    if (code > 0 && r->call->silent)
+        code = rdzv_client_flush(c, r->timeout_ms, on_reply, &outcome, &err);
     if (code < 0) {
         fprintf(stderr, "store_client: %s\n", err.text);
         return (int)code;
@@ -147,8 +177,27 @@ static int run(rdzv_client *c, char **words, int count, int32_t ms)
     return outcome.code;
 }
 
+/* Takes the call and its arguments; returns 0 if they make no sense. */
+static int parse_call(struct request *r, char **words, int count)
+{
+    size_t i = 0;
+    while (i < sizeof calls / sizeof calls[0] && strcmp(calls[i].name, words[0]) != 0)
+        i++;
+    if (i == sizeof calls / sizeof calls[0])
+        return 0;
+    r->call = &calls[i];
+    r->count = (size_t)count - 1;
+    if (count - 1 < r->call->min || count - 1 > r->call->max)
+        return 0;
+    for (i = 0; i < r->count; i++)
+        r->words[i] = bytes(words[i + 1]);
+    if (r->call->number != NULL && !parse_number(words[2], &r->number))
+        return 0;
+    return r->call->pairs == NULL || r->count % 2 == 0;
+}
+
 /* Returns 0 if they make no sense. */
-static int parse_options(rdzv_client_options *opt, int32_t *ms, int argc, char **argv)
+static int parse_options(rdzv_client_options *opt, struct request *r, int argc, char **argv)
 {
     int c;
     while ((c = getopt(argc, argv, "+at:")) != -1) { /* +: a value may begin with a - */
@@ -158,7 +207,7 @@ static int parse_options(rdzv_client_options *opt, int32_t *ms, int argc, char *
             opt->dialect = RDZV_DIALECT_A;
         else if (c == 't' && end != optarg && *end == '\0' && seconds >= 0 &&
                  seconds <= MAX_SECONDS)
-            *ms = (int32_t)(seconds * 1000);
+            r->timeout_ms = (int32_t)(seconds * 1000);
         else
             return 0;
     }
@@ -168,7 +217,9 @@ static int parse_options(rdzv_client_options *opt, int32_t *ms, int argc, char *
         return 0;
     opt->host = argv[optind];
     opt->port = (uint16_t)port;
-    return 1;
+    if (r->timeout_ms > 0)
+        opt->connect_timeout_ms = r->timeout_ms;
+    return parse_call(r, argv + optind + 2, argc - optind - 2);
 }
 
 int main(int argc, char **argv)
@@ -177,20 +228,18 @@ int main(int argc, char **argv)
     rdzv_client_options_init(&opt, sizeof opt);
     opt.drive = RDZV_DRIVE_CALLER;
     opt.log = on_log;
-    int32_t ms = 10000;
-    if (!parse_options(&opt, &ms, argc, argv)) {
+    struct request request = {.timeout_ms = 10000};
+    if (!parse_options(&opt, &request, argc, argv)) {
         fputs(usage, stderr);
         return 2;
     }
-    if (ms > 0)
-        opt.connect_timeout_ms = ms;
     rdzv_client *c;
     rdzv_error err;
     if (rdzv_client_open(&c, &opt, &err) != RDZV_OK) {
         fprintf(stderr, "store_client: %s\n", err.text);
         return 2;
     }
-    int code = run(c, argv + optind + 2, argc - optind - 2, ms);
+    int code = run(c, &request);
     rdzv_client_close(c, NULL, NULL);
     return code == RDZV_OK ? 0 : 1;
 }

@@ -1,7 +1,16 @@
 #!/usr/bin/env bash
 # run_serve.sh PROGRAM: runs examples/serve on a free port, says hello as a PyTorch client does, adds
-# to a key, interrupts the program, and wants it to end well.
+# to a key, interrupts the program, and wants it to end well. First, what makes no sense is refused.
 set -euo pipefail
+for words in 29400x -1 65536 x "0 x" "0 1s" "0 -1" "0 nan" "0 1 2"; do
+    code=0
+    read -ra argv <<<"$words"
+    said=$(timeout 5 "$1" "${argv[@]}" 2>&1) || code=$?
+    if [ "$code:$said" != "2:usage: serve [PORT [SECONDS]]" ]; then
+        echo "serve $words: exit code $code: $said"
+        exit 1
+    fi
+done
 coproc SERVE { exec "$1" 0; }
 pid=$SERVE_PID
 exec 4<&"${SERVE[0]}"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # run_store_client.sh CLIENT SERVER: every call of examples/store_client against examples/serve,
-# what it prints and its exit codes.
+# what it prints and its exit codes. What goes well says nothing but its result.
 set -euo pipefail
 client=$1
 coproc SERVE { exec "$2" 0; }
@@ -13,10 +13,20 @@ port=${line##*:}
 expect() {
     local want=$1 text=$2 code=0 printed
     shift 2
-    printed=$("$client" -t 2 127.0.0.1 "$port" "$@" 2>/dev/null) || code=$?
+    printed=$("$client" -t 2 127.0.0.1 "$port" "$@" 2>&1) || code=$?
     if [ "$code" != "$want" ] || [ "$printed" != "$text" ]; then
         printf 'store_client %s: exit code %s, not %s; printed:\n%s\nnot:\n%s\n' \
             "$*" "$code" "$want" "$printed" "$text"
+        exit 1
+    fi
+}
+
+# makes_no_sense ARGUMENT...: the usage, exit code 2.
+makes_no_sense() {
+    local code=0 said
+    said=$("$client" "$@" 2>&1) || code=$?
+    if [ "$code" != 2 ] || ! grep -q "cas KEY EXPECTED DESIRED" <<<"$said"; then
+        echo "store_client $*: exit code $code: $said"
         exit 1
     fi
 }
@@ -47,24 +57,20 @@ if "$client" -t 0.2 127.0.0.1 "$port" wait absent 2>/dev/null; then
     echo "a wait for an absent key ended well"
     exit 1
 fi
-expect 1 "" dance
-said=$("$client" 127.0.0.1 "$port" dance 2>&1) || true
-grep -q "no such call, or not its arguments" <<<"$said"
-expect 1 "" add n abc
-expect 1 "" add n 5x
-expect 1 "" add n ""
-expect 1 "" barrier bar none
+# What makes no sense is answered with what would, and is not sent.
+before=$("$client" 127.0.0.1 "$port" count)
+for words in "dance" "add n abc" "add n 5x" "add n" "barrier bar none" "set k" "get" "get k k" \
+    "count k" "wait" "cas a 0" "mset a 1 b" "mget$(printf ' k%.0s' {1..65})"; do
+    read -ra argv <<<"$words"
+    makes_no_sense 127.0.0.1 "$port" "${argv[@]}"
+done
+makes_no_sense 127.0.0.1 "$port" add n ""
 expect 0 -2 add n 0
-# What makes no sense is answered with what would.
+expect 0 "$before" count
 for words in "" "-z 127.0.0.1 $port count" "-t x 127.0.0.1 $port count" "127.0.0.1 banana count" \
     "127.0.0.1 0 count" "127.0.0.1 65536 count" "127.0.0.1 $port"; do
-    code=0
     read -ra argv <<<"$words"
-    said=$("$client" "${argv[@]}" 2>&1) || code=$?
-    if [ "$code" != 2 ] || ! grep -q "cas KEY EXPECTED DESIRED" <<<"$said"; then
-        echo "store_client $words: exit code $code: $said"
-        exit 1
-    fi
+    makes_no_sense "${argv[@]}"
 done
 kill -INT "$pid"
 wait "$pid"
