@@ -131,6 +131,15 @@ def test_lost_and_absent_servers():
     assert time.monotonic() - begin >= 0.3
 
 
+def test_a_silent_peer_and_what_to_write_for_an_old_store(caplog):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        with rdzv.Store(f"127.0.0.1:{silent.getsockname()[1]}", connect_timeout=0.3) as store:
+            for _ in range(2):  # what the connecting failed with, and what every later call says
+                with pytest.raises(errors.TimedOut, match=r"2.0 or older needs legacy=True\)"):
+                    store.get("a")
+    assert "needs legacy=True" in caplog.text and "dialect" not in caplog.text.lower()
+
+
 def test_a_signal_handler_that_raises(store):
     begin = time.monotonic()
     with pytest.raises(Interrupt), on_alarm(0.2, interrupt):

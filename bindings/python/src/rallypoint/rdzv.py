@@ -13,6 +13,7 @@ import dataclasses
 import itertools
 import logging
 import os
+import re
 import threading
 import time
 from ctypes import byref, c_uint16, c_void_p
@@ -49,7 +50,12 @@ class Stats:
 
 def _deliver(_: Any, level: int, line: bytes) -> None:
     _log.log(_LEVELS[level] if 0 <= level < len(_LEVELS) else logging.DEBUG,
-             "%s", line.decode(errors="replace"))
+             "%s", _text(line))
+
+
+def _text(line: bytes) -> str:
+    """Of the C library, with Python's word for its option."""
+    return re.sub("needs dialect A[^)]*", "needs legacy=True", line.decode(errors="replace"))
 
 
 _on_log = _ffi.rdzv_log_fn(_callbacks.guarded(_deliver))
@@ -72,7 +78,7 @@ class _Owner:
         pointer, error = c_void_p(), _ffi.rdzv_error()
         code = call(byref(pointer), byref(error))
         if code < 0:
-            raise errors.from_rdzv(code, error.text.decode(errors="replace"), error.sys_errno)
+            raise errors.from_rdzv(code, _text(error.text), error.sys_errno)
         self._pointer = pointer.value
 
     def close(self) -> None:
@@ -485,7 +491,7 @@ class Store(_Owner):
                 self._pointer, *arguments, self._done, number, byref(error))
             _callbacks.raise_kept()
             if call.ident < 0:
-                raise errors.from_rdzv(call.ident, error.text.decode(errors="replace"))
+                raise errors.from_rdzv(call.ident, _text(error.text))
             while call.outcome is None:
                 if call.lost:
                     raise KeyboardInterrupt
@@ -562,7 +568,7 @@ def _outcome(reply: Any, result: Any) -> tuple:
     """(number, values, arguments of the exception or None) of a callback's arguments."""
     if not reply:
         error = result.contents
-        return 0, [], (error.code, error.text.decode(errors="replace"), error.sys_errno)
+        return 0, [], (error.code, _text(error.text), error.sys_errno)
     got = reply.contents
     values = [ctypes.string_at(got.values[i].data, got.values[i].len_bytes)
               if got.values[i].len_bytes else b"" for i in range(got.count)]
