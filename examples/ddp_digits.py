@@ -99,12 +99,18 @@ def resume(ck, net, optimizer, scheduler, rng):
 def parse_args():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--root", required=True, help="directory of the checkpoints, seen by all nodes")
-    p.add_argument("--steps", type=int, default=330)
-    p.add_argument("--batch", type=int, default=128, help="global batch, over all ranks")
-    p.add_argument("--every", type=int, default=10, help="steps between two checkpoints")
-    p.add_argument("--lr", type=float, default=0.004)
-    p.add_argument("--seed", type=int, default=1)
-    p.add_argument("--pace", type=float, default=0.0, help="seconds to sleep after each step")
+    p.add_argument("--steps", type=int, default=330,
+                   help="how many steps to train in all (%(default)s)")
+    p.add_argument("--batch", type=int, default=128,
+                   help="global batch, over all ranks (%(default)s)")
+    p.add_argument("--every", type=int, default=10,
+                   help="steps between two checkpoints (%(default)s)")
+    p.add_argument("--lr", type=float, default=0.004,
+                   help="learning rate of the first step (%(default)s)")
+    p.add_argument("--seed", type=int, default=1,
+                   help="of weights, dropout and the order of the images (%(default)s)")
+    p.add_argument("--pace", type=float, default=0.0,
+                   help="seconds to sleep after each step (%(default)s)")
     p.add_argument("--metrics", help="file that gets one JSON line per step")
     args = p.parse_args()
     if min(args.steps, args.every) < 1 or not 1 <= args.batch <= MAX_BATCH:
@@ -115,6 +121,8 @@ def parse_args():
 @record
 def main():
     args = parse_args()
+    if "RANK" not in os.environ:
+        raise SystemExit("ddp_digits.py: start it with torchrun, see README.md")
     torch.manual_seed(args.seed)
     torch.use_deterministic_algorithms(True)
     torch.set_default_dtype(torch.float64)  # another world size then changes losses by 1e-14 only
