@@ -1,5 +1,7 @@
 """The code of docs/python.md and of the README runs as it stands there."""
 
+import dataclasses
+import inspect
 import re
 
 import pytest
@@ -80,3 +82,21 @@ def test_the_readme_resumes(root):
     assert run(4) == 0
     assert ckpt.latest(root).step == 2
     assert run(6) == 3
+
+
+def test_every_public_name_has_its_help():
+    import rallypoint.torch
+    from rallypoint import rdzv
+
+    for module in (ckpt, rdzv, rallypoint.torch):
+        for thing in (getattr(module, name) for name in module.__all__):
+            assert thing.__doc__, thing
+            if not inspect.isclass(thing):
+                continue
+            for name, member in vars(thing).items():
+                if not name.startswith("_") and (callable(member) or isinstance(member, property)):
+                    assert member.__doc__, f"{thing.__qualname__}.{name}"
+            if dataclasses.is_dataclass(thing):  # help() shows no comment
+                attributes = thing.__doc__.split("Attributes:\n")[1]
+                names = re.findall(r"^        (\w+): ", attributes, flags=re.M)
+                assert names == list(thing.__annotations__)

@@ -20,26 +20,45 @@ _log = logging.getLogger("rallypoint")
 
 @dataclasses.dataclass(frozen=True)
 class Info:
-    """A committed checkpoint."""
+    """A committed checkpoint.
+
+    Attributes:
+        step: training step.
+        sequence: grows by one with each checkpoint of a root.
+        generation: fencing number of the run that saved it, 0 if it had none.
+        world_size: number of ranks that saved it.
+        path: directory of the checkpoint.
+        run_id: as its run gave it, "" if it did not.
+        saved_at: time of the writer's clock, UTC; information only. None if that clock was beyond
+            the calendar.
+        digest: identity of the checkpoint, 32 hex digits.
+        parent: digest of the checkpoint that its run resumed from, or None.
+        skipped: newer checkpoints that were there but could not be read, and why.
+    """
 
     step: int
     sequence: int
     generation: int
-    world_size: int  # ranks that saved it
+    world_size: int
     path: str
     run_id: str
-    saved_at: Optional[datetime.datetime]  # by the writer's clock, UTC; information only
-    digest: str  # identity of the checkpoint: 32 hex digits
-    parent: Optional[str]  # digest of the checkpoint that its run resumed from
-    skipped: tuple[str, ...]  # newer checkpoints that were there but could not be read, and why
+    saved_at: Optional[datetime.datetime]
+    digest: str
+    parent: Optional[str]
+    skipped: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint(Info):
-    """A checkpoint that was loaded, every byte of it verified."""
+    """A checkpoint that was loaded, every byte of it verified. Has what `Info` has, too.
+
+    Attributes:
+        state: tree that is the same on every rank.
+        local: what this rank gave as `local`, or None; also None if another number of ranks saved.
+    """
 
     state: Any = dataclasses.field(repr=False)
-    local: Any = dataclasses.field(repr=False)  # what this rank gave as `local`, or None
+    local: Any = dataclasses.field(repr=False)
 
 
 def opened(handle: Handle, operation: Operation) -> int:

@@ -65,17 +65,32 @@ _Path = Union[str, "os.PathLike[str]"]
 
 @dataclasses.dataclass(frozen=True)
 class Saved:
-    """A save that is durable and acknowledged by all ranks."""
+    """A save that is durable and acknowledged by all ranks.
+
+    The times are in seconds, all from the same moment: when the tree was packed and the library
+    began to copy.
+
+    Attributes:
+        step: training step.
+        sequence: grows by one with each checkpoint of a root.
+        generation: fencing number of this run, 0 if it has none.
+        path: directory of the checkpoint.
+        shard_bytes: size of this rank's file.
+        staged_s: until the tensors were free again.
+        written_s: until the last block was written.
+        synced_s: until this rank's shard and index were durable.
+        committed_s: until all ranks acknowledged.
+    """
 
     step: int
-    sequence: int  # grows by one with each checkpoint of a root
+    sequence: int
     generation: int
-    path: str  # directory of the checkpoint
-    shard_bytes: int  # this rank's file
-    staged_s: float  # seconds from commit until the tensors were free again
-    written_s: float  # until the last block was written
-    synced_s: float  # until this rank's shard and index were durable
-    committed_s: float  # until all ranks acknowledged
+    path: str
+    shard_bytes: int
+    staged_s: float
+    written_s: float
+    synced_s: float
+    committed_s: float
 
 
 class Checkpointer:
@@ -92,11 +107,14 @@ class Checkpointer:
         engine: "auto", "uring" (io_uring or fail) or "sync" (plain system calls).
         staging_bytes: host memory for copies of tensors on their way to disk, default 64 MiB. A
             bigger shard flows through it, then `save` returns when the last part was copied.
-        timeout: seconds that a wait for other ranks may take, default that of libckpt.
+        timeout: seconds that a wait for other ranks may take, 0.001 to 2147483; default 120.
         generation: fencing number of this run. A run with a lower one can no longer save here.
         run_id: recorded in each checkpoint.
         strict: True raises what a background save failed with, at the next call and at close.
             False only logs it and keeps it in `last_error`, so that training goes on.
+
+    Attributes:
+        last_error: what the last background save that failed did so with, or None.
 
     Raises:
         InvalidArgument: an option is wrong, root is a file, or the directory above it does not
@@ -138,14 +156,17 @@ class Checkpointer:
 
     @property
     def root(self) -> str:
+        """Directory of the checkpoints, as given."""
         return self._alive().root
 
     @property
     def rank(self) -> int:
+        """Of this process in the group, 0 if it is alone."""
         return self._alive().rank
 
     @property
     def world_size(self) -> int:
+        """Number of ranks in the group, 1 if this process is alone."""
         return self._alive().world_size
 
     def save(
@@ -382,8 +403,22 @@ def save(
 ) -> Saved:
     """Saves one checkpoint and waits until it is durable on all ranks.
 
-    A loop that saves again and again is better served by a `Checkpointer`, whose arguments the
-    options are, and whose `save` describes the rest.
+    A loop that saves again and again is better served by a `Checkpointer`.
+
+    Args:
+        root: directory of the checkpoints; made if its parent exists.
+        step, state, local: as in `Checkpointer.save`.
+        group, options: as in `Checkpointer`.
+
+    Returns:
+        What was saved.
+
+    Raises:
+        TypeError, ValueError: something in the tree cannot be saved; the text has its key path.
+        InvalidArgument: an option is wrong, root is a file, or the directory above it does not
+            exist.
+        NoSpace, IOFailed, PeerFailed, ...: as in `Checkpointer.save`. The previous checkpoint
+            stands.
     """
     _check_names("save", options)
     with Checkpointer(root, group=group, **options) as saver:

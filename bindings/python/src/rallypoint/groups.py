@@ -43,6 +43,11 @@ class DirGroup(Group):
         dir: made if its parent exists; may be inside the checkpoint root's file system.
         rank: of this process, 0 to world_size - 1.
         world_size: number of ranks; the same on all.
+
+    Raises:
+        InvalidArgument: rank or world_size. The directory is made and opened by the Checkpointer,
+            which raises InvalidArgument if the one above it does not exist, else AccessDenied or
+            IOFailed.
     """
 
     def __init__(self, dir: Union[str, os.PathLike], rank: int, world_size: int) -> None:
@@ -72,6 +77,10 @@ class TorchGroup(Group):
     Args:
         process_group: of torch.distributed; None is the default group.
         prefix: of the names in the store; give it when several programs share one store.
+
+    Raises:
+        InvalidArgument: torch.distributed is not initialised. A store that fails later is an error
+            of the Checkpointer, whose `__cause__` is what the store raised.
     """
 
     def __init__(self, process_group: Any = None, prefix: str = "") -> None:

@@ -36,16 +36,28 @@ _LEVELS = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG, 5)
 
 @dataclasses.dataclass(frozen=True)
 class Stats:
-    """Counters of a server, a few milliseconds old at most."""
+    """Counters of a server or of one job, a few milliseconds old at most.
 
-    connections: int  # open now
-    accepted: int  # since it was opened
-    refused: int  # closed because of a bad start, a bad request or a limit
-    requests: int  # answered or applied
-    keys: int  # in the store now, queues not counted
-    store_bytes: int  # keys and values in all
-    waiting: int  # connections in a WAIT or BARRIER now
-    buffer_bytes: int  # unfinished requests and unread answers now
+    Attributes:
+        connections: open now.
+        accepted: connections since it was opened.
+        refused: connections closed because of a bad start, a bad request or a limit.
+        requests: answered or applied.
+        keys: in the store now; queues are not counted.
+        store_bytes: of keys, values and queues now: what counts against max_store_bytes.
+        waiting: connections in a wait or a barrier now.
+        buffer_bytes: of unfinished requests and unread answers now: what counts against
+            max_buffer_bytes.
+    """
+
+    connections: int
+    accepted: int
+    refused: int
+    requests: int
+    keys: int
+    store_bytes: int
+    waiting: int
+    buffer_bytes: int
 
 
 def _deliver(_: Any, level: int, line: bytes) -> None:
@@ -278,11 +290,11 @@ class Job(_Listener):
         self._pid = server._pid
         self._server = server
         self._lib = server._lib
-        self.run_id = run_id
+        self.run_id = errors.text_of("run_id", run_id)
         options = _ffi.rdzv_job_options()
         self._lib.rdzv_job_options_init(byref(options), ctypes.sizeof(options))
         options.host = server._host
-        _fill(options, f"job {run_id!r}", {"run_id": errors.text_of("run_id", run_id).encode(), "port": port, **limits})
+        _fill(options, f"job {run_id!r}", {"run_id": run_id.encode(), "port": port, **limits})
         server._calls += 1
         try:
             parent = server._alive()
@@ -347,7 +359,10 @@ class Store(_Owner):
         legacy: the store is one of PyTorch 2.0 or older; else it is one of 2.5 or later.
 
     Raises:
+        InvalidArgument: an argument of this call or of a later one.
         TimedOut, NoSuchKey (with timeout=0), ConnectionLost, NotAStore, LimitExceeded: any call.
+        NotSupported: append, list_keys, barrier and queues, with legacy=True.
+        StateError: any call after `close`, or in a child after fork.
     """
 
     def __init__(self, address: str, *, timeout: float = 300.0,
@@ -381,6 +396,8 @@ class Store(_Owner):
         self._call("set", timeout, _bytes(key), _bytes(value))
 
     def append(self, key: Bytes, value: Bytes, timeout: Optional[float] = None) -> None:
+        """Adds to the end of the value, an empty one if the key is absent; returns when the bytes
+        are on their way, see `flush`."""
         self._call("append", timeout, _bytes(key), _bytes(value))
 
     def flush(self, timeout: Optional[float] = None) -> None:
@@ -392,9 +409,11 @@ class Store(_Owner):
         return self._call("get", timeout, _bytes(key))[1][0]
 
     def multi_get(self, keys: Iterable[Bytes], timeout: Optional[float] = None) -> list[bytes]:
+        """The values, in the order of the keys; waits until all of the keys are there."""
         return self._call("multi_get", timeout, *_array(keys))[1]
 
     def multi_set(self, items: Mapping[Bytes, Bytes], timeout: Optional[float] = None) -> None:
+        """Sets each key of the mapping; returns when the bytes are on their way, see `flush`."""
         keys, count = _array(items.keys())
         self._call("multi_set", timeout, keys, _array(items.values())[0], count)
 
@@ -406,10 +425,16 @@ class Store(_Owner):
                           _bytes(desired))[1][0]
 
     def add(self, key: Bytes, amount: int, timeout: Optional[float] = None) -> int:
+        """Adds to the decimal number that the key holds, 0 if it is absent; returns the sum.
+
+        Both are 64-bit numbers with sign. What the key holds is no such number: rdzvd and `Server`
+        close the connection, which is ConnectionLost here, and say so in their log.
+        """
         amount = errors.bounded("amount", amount, -2**63, 2**63 - 1, _invalid)
         return self._call("add", timeout, _bytes(key), amount)[0]
 
     def check(self, keys: Iterable[Bytes], timeout: Optional[float] = None) -> bool:
+        """Whether all of the keys are there; a queue that has elements counts as one."""
         return self._call("check", timeout, *_array(keys))[0] == 1
 
     def wait(self, keys: Iterable[Bytes], timeout: Optional[float] = None) -> None:
@@ -417,15 +442,20 @@ class Store(_Owner):
         self._call("wait_keys", timeout, *_array(keys))
 
     def delete_key(self, key: Bytes, timeout: Optional[float] = None) -> bool:
+        """Deletes; returns whether the key was there."""
         return self._call("delete_key", timeout, _bytes(key))[0] == 1
 
     def num_keys(self, timeout: Optional[float] = None) -> int:
+        """Number of keys in the whole store, also of those that others set."""
         return self._call("num_keys", timeout)[0]
 
     def list_keys(self, timeout: Optional[float] = None) -> list[bytes]:
+        """All keys of the store, in any order."""
         return self._call("list_keys", timeout)[1]
 
     def queue_push(self, key: Bytes, value: Bytes, timeout: Optional[float] = None) -> None:
+        """Puts an element at the end of the queue; returns when the bytes are on their way, see
+        `flush`. Queues and keys of the same name are two things."""
         self._call("queue_push", timeout, _bytes(key), _bytes(value))
 
     def queue_pop(self, key: Bytes, timeout: Optional[float] = None) -> bytes:
@@ -433,6 +463,7 @@ class Store(_Owner):
         return self._call("queue_pop", timeout, _bytes(key))[1][0]
 
     def queue_len(self, key: Bytes, timeout: Optional[float] = None) -> int:
+        """Number of elements, 0 if there is no such queue."""
         return self._call("queue_len", timeout, _bytes(key))[0]
 
     def barrier(self, key: Bytes, world_size: int, timeout: Optional[float] = None) -> None:

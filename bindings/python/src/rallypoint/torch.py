@@ -212,6 +212,8 @@ class Store(dist.Store):
         _open.add(self)
 
     def set(self, key: Bytes, value: Bytes) -> None:
+        """Sets; returns when the bytes are on their way. The next call that has an answer sees it
+        done."""
         self._ask("set", key, _bytes(value))
 
     def get(self, key: Bytes) -> bytes:
@@ -219,7 +221,8 @@ class Store(dist.Store):
         return self._wait("get", None, key)
 
     def add(self, key: Bytes, amount: int) -> int:
-        """Adds to the decimal number that the key holds, 0 if it is absent; returns the sum."""
+        """Adds to the decimal number that the key holds, 0 if it is absent; returns the sum. A
+        value that is no number is DistNetworkError: rdzvd closes the connection."""
         return self._ask("add", key, amount)
 
     def compare_set(self, key: Bytes, expected: Bytes, desired: Bytes) -> bytes:
@@ -236,7 +239,7 @@ class Store(dist.Store):
         self._wait("wait", timeout, keys)
 
     def delete_key(self, key: Bytes) -> bool:
-        """Whether it was there."""
+        """Deletes; returns whether the key was there."""
         return self._ask("delete_key", key)
 
     def num_keys(self) -> int:
@@ -248,18 +251,21 @@ class Store(dist.Store):
     getNumKeys = num_keys
 
     def append(self, key: Bytes, value: Bytes) -> None:
+        """Adds to the end of the value, an empty one if the key is absent; returns as `set`."""
         self._ask("append", key, _bytes(value))
 
     def multi_get(self, keys: Sequence[Bytes]) -> list[bytes]:
-        """The values; waits until all of the keys are there."""
+        """The values, in the order of the keys; waits until all of the keys are there."""
         return self._wait("multi_get", None, keys)
 
     def multi_set(self, keys: Sequence[Bytes], values: Sequence[Bytes]) -> None:
+        """Sets each key to the value at the same place; returns as `set`."""
         if len(keys) != len(values):
             raise _StoreError(f"multi_set got {len(keys)} keys and {len(values)} values")
         self._ask("multi_set", dict(zip(keys, map(_bytes, values))))
 
     def queue_push(self, key: Bytes, value: Bytes) -> None:
+        """Puts an element at the end of the queue; returns as `set`."""
         self._ask("queue_push", key, _bytes(value))
 
     def queue_pop(self, key: Bytes, block: bool = True) -> bytes:
@@ -270,9 +276,11 @@ class Store(dist.Store):
         return self._ask("queue_pop", key, 0.0)
 
     def queue_len(self, key: Bytes) -> int:
+        """Number of elements, 0 if there is no such queue."""
         return self._ask("queue_len", key)
 
     def list_keys(self) -> list[str]:
+        """All keys of the store, in any order, also those that others set."""
         return [key.decode() for key in self._ask("list_keys")]
 
     def barrier(self, key: Bytes, world_size: int, timeout: Optional[Timeout] = None) -> None:
