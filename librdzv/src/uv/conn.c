@@ -5,9 +5,12 @@
  * that is gone raises no SIGPIPE in the embedding program.
  * No client has the server to itself: what a slice of work has left of the bytes is kept as the
  * conn's rest, and goes on in the next turn, after the others; nothing more is read meanwhile.
+ * Nobody is closed for a slow request before his socket has been looked at: it may be the server
+ * that stood still.
  * Invariant: a conn is in job->conns until conn_close, then in server->gone until the turn ends,
  * because an event of this turn may still name it.
  */
+#include "clock.h"
 #include "uv/server.h"
 #include "uv/socket.h"
 
@@ -16,7 +19,12 @@
 #include <sys/epoll.h>
 #include <sys/uio.h>
 
-enum { READS_PER_EVENT = 8, SPANS = 16, PEER_BYTES = 64 };
+enum {
+    READS_PER_EVENT = 8,
+    JUDGED_PER_TURN = 256, /* as many as have events in one turn */
+    SPANS = 16,
+    PEER_BYTES = 64
+};
 
 struct rest {
     struct queue link; /* in server->busy */
@@ -162,26 +170,7 @@ static void settle_ready(struct rdzv_job *job)
         settle(CONTAINER_OF(session, struct rdzv__conn, session));
 }
 
-/* Ends those that began a request too long ago. */
-static void on_request_timer(uv_timer_t *timer)
-{
-    struct rdzv_server *s = timer->data;
-    uint64_t now = uv_now(s->loop);
-    while (!queue_empty(&s->begun)) {
-        struct rdzv__conn *c = CONTAINER_OF(s->begun.next, struct rdzv__conn, begun);
-        uint64_t age = now - c->begun_ms;
-        if (age < s->options.request_timeout_ms) {
-            uv_timer_start(timer, on_request_timer, s->options.request_timeout_ms - age, 0);
-            break;
-        }
-        queue_remove(&c->begun);
-        rdzv__job_enter(c->job);
-        rdzv__session_expire(&c->session);
-        settle_ready(c->job);
-    }
-    rdzv__conn_free_gone(s);
-    rdzv__job_publish(s->at_work);
-}
+static void on_request_timer(uv_timer_t *timer);
 
 /* After bytes were fed: is there half a request, and is it the one that was there before? */
 static void watch_request(struct rdzv__conn *c, uint64_t requests_before)
@@ -197,7 +186,7 @@ static void watch_request(struct rdzv__conn *c, uint64_t requests_before)
         queue_remove(&c->begun);
     if (!begun)
         return;
-    c->begun_ms = uv_now(s->loop);
+    c->begun_ms = clock_ms(); /* the time of a borrowed loop may be old */
     queue_push(&s->begun, &c->begun);
     if (!uv_is_active((uv_handle_t *)&s->request_timer))
         uv_timer_start(&s->request_timer, on_request_timer, s->options.request_timeout_ms, 0);
@@ -284,6 +273,51 @@ static int read_once(struct rdzv__conn *c)
     return used < RDZV__READ_BYTES || c->session.state != RDZV__SESSION_OPEN;
 }
 
+/* Takes what has come, up to a limit. Returns whether there may be more. */
+static int take_input(struct rdzv__conn *c)
+{
+    int reads = 0;
+    if (c->rest != NULL || c->session.state != RDZV__SESSION_OPEN)
+        return 0;
+    while (reads < READS_PER_EVENT && read_once(c) == 0)
+        reads++;
+    if (c->rest != NULL)
+        settle(c); /* asks for no more bytes */
+    return reads == READS_PER_EVENT;
+}
+
+/* Its request began too long ago: ends it, unless the rest has come by now. Returns whether it has
+ * to be judged once more, for not all that has come could be read. */
+static int judge(struct rdzv__conn *c)
+{
+    uint64_t begun_ms = c->begun_ms;
+    rdzv__job_enter(c->job);
+    int more = take_input(c);
+    if (!more && !queue_empty(&c->begun) && c->begun_ms == begun_ms) {
+        queue_remove(&c->begun);
+        rdzv__session_expire(&c->session);
+    }
+    settle_ready(c->job);
+    return more;
+}
+
+static void on_request_timer(uv_timer_t *timer)
+{
+    struct rdzv_server *s = timer->data;
+    uint64_t now = clock_ms();
+    for (int judged = 0; !queue_empty(&s->begun); judged++) {
+        struct rdzv__conn *c = CONTAINER_OF(s->begun.next, struct rdzv__conn, begun);
+        uint64_t due_ms = c->begun_ms + s->options.request_timeout_ms;
+        if (due_ms <= now && judged < JUDGED_PER_TURN && !judge(c))
+            continue;
+        /* Not 0: the others have their turn before it. */
+        uv_timer_start(timer, on_request_timer, due_ms > now ? due_ms - now : 1, 0);
+        break;
+    }
+    rdzv__conn_free_gone(s);
+    rdzv__job_publish(s->at_work);
+}
+
 void rdzv__conn_serve(struct rdzv__conn *c, uint32_t events)
 {
     struct rdzv_job *job = c->job;
@@ -295,13 +329,8 @@ void rdzv__conn_serve(struct rdzv__conn *c, uint32_t events)
         conn_close(c, "the connection is broken");
     else if ((events & (EPOLLOUT | EPOLLHUP)) != 0 && (c->events & EPOLLOUT) != 0)
         settle(c);
-    if ((events & (EPOLLIN | EPOLLHUP)) != 0 && c->fd >= 0 && c->rest == NULL &&
-        c->session.state == RDZV__SESSION_OPEN) {
-        for (int i = 0; i < READS_PER_EVENT && read_once(c) == 0; i++)
-            ;
-        if (c->rest != NULL)
-            settle(c); /* asks for no more bytes */
-    }
+    if ((events & (EPOLLIN | EPOLLHUP)) != 0 && c->fd >= 0)
+        take_input(c);
     settle_ready(job);
 }
 

@@ -37,6 +37,14 @@ static int serve(struct rdzv_server *s, int timeout_ms)
     return loop_due;
 }
 
+/* The set hands out its sockets in turns, so this serves each of them once: not until nothing is
+ * left, for some may write all the time. */
+void rdzv__events_look(struct rdzv_server *s)
+{
+    for (uint64_t left = s->conn_count / EVENTS + 1; left > 0; left--)
+        serve(s, 0);
+}
+
 static void on_events(uv_poll_t *poll, int status, int events)
 {
     (void)status; /* an epoll descriptor has no errors */

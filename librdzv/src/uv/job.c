@@ -4,6 +4,7 @@
  * the one at work take up, and every job but that one has published its counts. Knows nothing of
  * the owner's handles.
  */
+#include "clock.h"
 #include "uv/random.h"
 #include "uv/server.h"
 
@@ -125,7 +126,7 @@ int rdzv__job_stop(struct rdzv_job *job)
 /* A connection that asked nothing, say a probe of the port, leaves the clock as it was. */
 void rdzv__job_left(struct rdzv_job *job)
 {
-    uint64_t now = uv_now(job->server->loop);
+    uint64_t now = clock_ms();
     if (job->forget_after_ms == 0)
         return;
     if (job->forget_ms == 0 || job->forget_requests != job->core.requests) {
@@ -157,8 +158,10 @@ static uint64_t look_at(struct rdzv_job *job, uint64_t now)
         next = job->listener.retry_ms;
     if (job->forget_ms == 0 || job->conn_count > 0)
         return next; /* the last client to leave asks again */
-    if (job->forget_ms <= now)
+    if (job->forget_ms <= now && !rdzv__listener_waits(job))
         forget(job);
+    else if (job->forget_ms <= now) /* one has come while the server stood still, say */
+        next = next != 0 ? next : now + 1;
     else if (next == 0 || job->forget_ms < next)
         next = job->forget_ms;
     return next;
@@ -167,7 +170,7 @@ static uint64_t look_at(struct rdzv_job *job, uint64_t now)
 static void on_jobs_timer(uv_timer_t *timer)
 {
     struct rdzv_server *s = timer->data;
-    uint64_t now = uv_now(s->loop);
+    uint64_t now = clock_ms();
     uint64_t next = 0;
     for (struct queue *at = s->jobs.next; at != &s->jobs; at = at->next) {
         uint64_t job_next = look_at(CONTAINER_OF(at, struct rdzv_job, link), now);

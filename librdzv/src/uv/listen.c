@@ -4,6 +4,7 @@
  * descriptors, or the socket is broken, accepting pauses and comes back by itself; clients wait in
  * the backlog meanwhile. Looks up no names.
  */
+#include "clock.h"
 #include "error.h"
 #include "uv/server.h"
 #include "uv/socket.h"
@@ -13,6 +14,7 @@
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -217,7 +219,7 @@ static void name_limit(int error, char *ret, size_t size)
 static void pause_accepting(struct rdzv_job *job, uint64_t pause_ms)
 {
     watch(job, EPOLL_CTL_DEL, 0);
-    job->listener.retry_ms = uv_now(job->server->loop) + pause_ms;
+    job->listener.retry_ms = clock_ms() + pause_ms;
     rdzv__jobs_due(job->server, pause_ms);
 }
 
@@ -253,7 +255,13 @@ void rdzv__listener_retry(struct rdzv_job *job)
 {
     job->listener.retry_ms = 0;
     if (job->listener.fd >= 0 && watch(job, EPOLL_CTL_ADD, EPOLLIN) != 0)
-        job->listener.retry_ms = uv_now(job->server->loop) + PAUSE_MS;
+        job->listener.retry_ms = clock_ms() + PAUSE_MS;
+}
+
+int rdzv__listener_waits(const struct rdzv_job *job)
+{
+    struct pollfd p = {.fd = job->listener.fd, .events = POLLIN};
+    return poll(&p, 1, 0) == 1 && p.revents == POLLIN; /* one that is broken hangs up */
 }
 
 /* Whether a new client is one too many; says so. */

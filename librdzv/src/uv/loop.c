@@ -3,6 +3,7 @@
  * the own thread itself. Invariant: s->handles counts every libuv handle of ours on the loop; when
  * closing brings it to 0, nothing of ours is left there.
  */
+#include "clock.h"
 #include "error.h"
 #include "thread.h"
 #include "uv/own_loop.h"
@@ -28,8 +29,15 @@ int rdzv__loop_start(struct rdzv_server *s)
 static void on_drained(uv_timer_t *timer)
 {
     struct rdzv_server *s = timer->data;
+    uint64_t now = clock_ms();
     if (s->drain != RDZV__DRAIN_RUNNING)
         return;
+    if (s->conn_count > 0 && now < s->drain_end_ms) { /* the time of a borrowed loop was old */
+        uv_timer_start(timer, on_drained, s->drain_end_ms - now, 0);
+        return;
+    }
+    if (s->conn_count > 0)
+        rdzv__events_look(s); /* the server itself may have stood still */
     s->drain = RDZV__DRAIN_DONE;
     if (s->conn_count == 0)
         rdzv__log(s, RDZV_LOG_INFO, "drained: the last client has left");
@@ -52,8 +60,10 @@ void rdzv__loop_drain(struct rdzv_server *s, int32_t timeout_ms)
         rdzv__listener_close(CONTAINER_OF(at, struct rdzv_job, link));
     if (s->conn_count == 0)
         timeout_ms = 0;
-    if (timeout_ms >= 0)
-        uv_timer_start(&s->drain_timer, on_drained, (uint64_t)timeout_ms, 0);
+    if (timeout_ms < 0)
+        return;
+    s->drain_end_ms = clock_in_ms(timeout_ms);
+    uv_timer_start(&s->drain_timer, on_drained, (uint64_t)timeout_ms, 0);
 }
 
 void rdzv__loop_conn_left(struct rdzv_server *s)

@@ -48,7 +48,7 @@ struct rdzv__listener {
     int fd;            /* -1 = closed */
     int shared;        /* it came from the caller, and others may go on with it */
     int keep_fd;       /* open failed: the descriptor stays the caller's */
-    uint64_t retry_ms; /* accepting pauses until then; 0 = it does not */
+    uint64_t retry_ms; /* of clock_ms: accepting pauses until then; 0 = it does not */
     int broken;        /* errno of accept that was said; 0 = it works */
     char address[64];
     uint16_t port;
@@ -77,7 +77,7 @@ struct rdzv_job {
     struct rdzv__room max; /* its own limits */
     uint64_t max_connections;
     uint32_t forget_after_ms;
-    uint64_t forget_ms;       /* when it is due; 0 = there is nothing to forget */
+    uint64_t forget_ms;       /* of clock_ms: when it is due; 0 = there is nothing to forget */
     uint64_t forget_requests; /* core.requests when the clock was set */
     uint64_t ended_conns;     /* what rdzv__job_stop found, for the log */
     uint64_t ended_names;
@@ -118,6 +118,7 @@ struct rdzv_server {
     uint32_t handles; /* uv handles whose close callback has not run */
     int closing;
     int drain;
+    uint64_t drain_end_ms;  /* of clock_ms */
     rdzv_closed_fn drained; /* caller: NULL once called */
     void *drained_ctx;      /* caller */
     rdzv_closed_fn closed;  /* caller */
@@ -164,6 +165,8 @@ int rdzv__listener_bind(struct rdzv__listener *l, const struct rdzv__listen_at *
 int rdzv__listener_start(struct rdzv_job *job);
 /* Takes what has come, up to a limit. */
 void rdzv__listener_accept(struct rdzv_job *job);
+/* Whether a client has come that is not accepted yet. */
+int rdzv__listener_waits(const struct rdzv_job *job);
 /* Ends a pause. */
 void rdzv__listener_retry(struct rdzv_job *job);
 void rdzv__listener_close(struct rdzv_job *job);
@@ -183,6 +186,8 @@ void rdzv__conn_close_all(struct rdzv_job *job);
 int rdzv__events_start(struct rdzv_server *s); /* 0, or a libuv error and nothing is left */
 /* The own thread: serves until the server has closed. */
 void rdzv__events_run(struct rdzv_server *s);
+/* Serves what has come by now; for a timer that would judge without having looked. */
+void rdzv__events_look(struct rdzv_server *s);
 void rdzv__events_close(struct rdzv_server *s);
 /* What the epoll set keeps for a listener; for a conn it is the pointer itself. */
 static inline uint64_t rdzv__events_listener(const struct rdzv_job *job)
