@@ -205,6 +205,7 @@ static void start(struct play *play, uint8_t plan)
     play->core.config = (struct rdzv__client_config){
         .allocator = &allocator,
         .peer = "peer",
+        .trouble = "",
         .legacy = (plan & LEGACY) != 0,
         .raw_keys = (plan & RAW_KEYS) != 0,
         .wait_first = (plan & WAIT_FIRST) != 0,

@@ -67,6 +67,8 @@ static void set_deadline(struct rdzv__client_core *core, struct rdzv__call *call
         core->earliest_ms = deadline_ms;
 }
 
+static const char unconnected[] = "its deadline passed before there was a connection to ";
+
 static void finish(struct rdzv__client_core *core, struct rdzv__call *call, int code,
                    const char *why)
 {
@@ -75,9 +77,12 @@ static void finish(struct rdzv__client_core *core, struct rdzv__call *call, int 
     if (code == RDZV_OK)
         return;
     rdzv__call_clear(call, core->config.allocator);
-    rdzv__fail(&call->result, code, 0, "%s%s%s%s: %s", rdzv__op_name(call->op),
-               call->name[0] != '\0' ? " \"" : "", call->name, call->name[0] != '\0' ? "\"" : "",
-               why);
+    const char *quote = call->name[0] != '\0' ? "\"" : "";
+    const char *trouble = why == unconnected ? core->config.trouble : "";
+    rdzv__fail(&call->result, code, 0, "%s%s%s%s%s: %s%s%s%s", rdzv__op_name(call->op),
+               quote[0] != '\0' ? " " : "", quote, call->name, quote, why,
+               why == unconnected ? core->config.peer : "", trouble[0] != '\0' ? "; last: " : "",
+               trouble);
 }
 
 /* Sends a CANCEL_WAIT after what is parked. */
@@ -341,7 +346,7 @@ static const char *stop_text(const struct rdzv__client_core *core, const struct 
     if (code == RDZV_ECANCELED)
         return "cancelled";
     if (core->state != RDZV__CLIENT_UP)
-        return "its deadline passed before there was a connection";
+        return unconnected;
     if (call->state == RDZV__CALL_READY || call->state == RDZV__CALL_SENDING)
         return "its deadline passed before it was sent";
     return call->state == RDZV__CALL_WAITING ? "not there before its deadline"

@@ -15,8 +15,9 @@ enum { RDZV__CLIENT_GRACE_MS = 1000 }; /* for the outcome of a wait that is call
 
 struct rdzv__client_config {
     const rdzv_allocator *allocator;
-    const char *peer; /* for texts; lives as long as the core */
-    int legacy;       /* dialect A */
+    const char *peer;    /* for texts; lives as long as the core */
+    const char *trouble; /* why there is no connection yet, "" = not known; lives as long */
+    int legacy;          /* dialect A */
     int raw_keys;
     int wait_first;
     int32_t reply_timeout_ms;

@@ -70,6 +70,7 @@ static void init_core(struct rdzv_client *c)
     c->core.config = (struct rdzv__client_config){
         .allocator = &c->allocator,
         .peer = c->peer,
+        .trouble = c->trouble,
         .legacy = o->dialect == RDZV_DIALECT_A,
         .raw_keys = (o->flags & RDZV_CLIENT_RAW_KEYS) != 0,
         .wait_first = (o->flags & RDZV_CLIENT_WAIT_FIRST) != 0,
@@ -190,8 +191,11 @@ void rdzv_client_close(rdzv_client *c, rdzv_closed_fn closed, void *ctx)
     if (rdzv__client_check(c) != RDZV_OK)
         return; /* NULL, closed already, or a child after fork: all here is the parent's */
     if (c->in_callback && c->drive != RDZV_DRIVE_LOOP) {
-        rdzv__client_log(c, RDZV_LOG_ERROR,
-                         "rdzv_client_close was called from a callback: ignored");
+        int told = c->told_close; /* once: the log may be what calls it */
+        c->told_close = 1;
+        if (!told)
+            rdzv__client_log(c, RDZV_LOG_ERROR,
+                             "rdzv_client_close was called from a callback: ignored");
         return;
     }
     c->shut = 1;

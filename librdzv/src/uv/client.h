@@ -64,6 +64,8 @@ struct rdzv_client {
     char trouble[200]; /* why the last try failed; empty = none has */
     int trouble_errno; /* behind `trouble`, or 0 */
     int told_trouble;  /* errno of the last line in the log about it */
+    int told_patience; /* that it lasts */
+    int told_close;    /* that a close was ignored */
 
     int phase;
     uint64_t phase_end_ms; /* UINT64_MAX = no limit */

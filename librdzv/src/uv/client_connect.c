@@ -17,7 +17,8 @@
 #include <string.h>
 
 enum {
-    TRY_MS = 5000, /* for one address */
+    TRY_MS = 5000,      /* for one address */
+    PATIENCE_MS = 3000, /* a store may start later than its clients */
     KEEPALIVE_IDLE_S = 60,
     KEEPALIVE_INTERVAL_S = 15,
     KEEPALIVE_PROBES = 4
@@ -91,6 +92,20 @@ void rdzv__client_down(struct rdzv_client *c)
         rdzv__client_log(c, RDZV_LOG_WARN, "store %s is lost: %s", c->peer, c->core.failure.text);
 }
 
+/* A line for each new reason, and one that is harder to miss once it lasts. */
+static void tell_trouble(struct rdzv_client *c, int trouble)
+{
+    int lasts =
+        clock_ms() + (uint64_t)c->options.connect_timeout_ms > c->connect_end_ms + PATIENCE_MS;
+    if (lasts && !c->told_patience)
+        rdzv__client_log(c, RDZV_LOG_WARN, "store %s: %s; trying until %d ms are over", c->peer,
+                         c->trouble, c->options.connect_timeout_ms);
+    else if (c->told_trouble != trouble)
+        rdzv__client_log(c, RDZV_LOG_INFO, "store %s: %s; trying again", c->peer, c->trouble);
+    c->told_patience = c->told_patience || lasts;
+    c->told_trouble = trouble;
+}
+
 /* One try is over. `what` and strerror(error) say why. */
 static void try_failed(struct rdzv_client *c, int error, const char *what, const char *why)
 {
@@ -103,10 +118,9 @@ static void try_failed(struct rdzv_client *c, int error, const char *what, const
         return;
     }
     rdzv__client_free_addresses(c);
-    int told = error != 0 ? error : -1;
-    if (c->told_trouble != told)
-        rdzv__client_log(c, RDZV_LOG_INFO, "store %s: %s; trying again", c->peer, c->trouble);
-    c->told_trouble = told;
+    tell_trouble(c, error != 0 ? error : -1);
+    if (c->closing)
+        return; /* whoever was told has closed us */
     uint32_t pause = rdzv__client_backoff_ms(c->tries, random_number());
     c->tries++;
     set_phase(c, RDZV__PHASE_PAUSE, at_most(c, (int32_t)pause));
@@ -245,7 +259,8 @@ void rdzv__client_lost(struct rdzv_client *c, int error)
     const char *why = error != 0 ? strerror(error) : "closed by the peer";
     if (c->phase == RDZV__PHASE_UP) {
         const struct rdzv__call *call = rdzv__client_core_owed(&c->core);
-        const char *hint = "; the server ended, or a limit was exceeded: its log says which";
+        const char *hint = "; the server ended, or refused it (a limit, or add to what is no "
+                           "number): its log says which";
         rdzv__client_core_fail(&c->core, RDZV_ECONN, error, "connection to %s lost: %s%s%s%s",
                                c->peer, why, call != NULL ? " with an answer due to " : "",
                                call != NULL ? rdzv__op_name(call->op) : "",
@@ -258,6 +273,8 @@ void rdzv__client_lost(struct rdzv_client *c, int error)
         rdzv__client_log(c, RDZV_LOG_INFO,
                          "store %s closes at a get of a missing key: it is asked with care",
                          c->peer);
+        if (c->closing)
+            return;
         c->core.wait_first = 1;
         rdzv__client_drop_socket(c);
         rdzv__client_core_disconnect(&c->core);
@@ -294,7 +311,9 @@ void rdzv__client_follow_core(struct rdzv_client *c)
 
 static const char *dialect_hint(const struct rdzv_client *c)
 {
-    return c->core.config.legacy ? "" : " (a store of PyTorch 2.0 or older needs dialect A)";
+    return c->core.config.legacy
+               ? ""
+               : " (a store of PyTorch 2.0 or older needs dialect A, RDZV_DIALECT_A)";
 }
 
 /* The deadline of all tries has come. A try that it cuts short says less than one that failed, but
@@ -312,8 +331,9 @@ static void out_of_time(struct rdzv_client *c)
                  c->phase == RDZV__PHASE_CONNECT ? "connecting" : "looking the name up");
     }
     rdzv__client_core_fail(&c->core, RDZV_ETIMEDOUT, c->trouble_errno,
-                           "no connection to %s within %d ms; last: %s", c->peer,
-                           c->options.connect_timeout_ms, c->trouble);
+                           "no connection to %s within %d ms; last: %s%s", c->peer,
+                           c->options.connect_timeout_ms, c->trouble,
+                           c->trouble_errno == ECONNREFUSED ? " (does a store listen there?)" : "");
     rdzv__client_down(c);
 }
 

@@ -7,6 +7,7 @@
 #include "uv/socket.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <sys/epoll.h>
 
 enum { READ_BYTES = 32768, READS_PER_EVENT = 16 };
@@ -22,6 +23,8 @@ static void on_poll(uv_poll_t *poll, int status, int events)
     struct rdzv_client *c = s->client;
     if (c->socket != s)
         return;
+    if (status < 0)
+        c->events = 0; /* an error ends the watch, but answers may lie before it */
     rdzv__client_ready(c, status < 0 ? UV_READABLE | UV_WRITABLE : events);
     rdzv__client_settle(c);
 }
@@ -167,8 +170,19 @@ uint64_t rdzv__client_next_ms(const struct rdzv_client *c)
     return next < c->phase_end_ms ? next : c->phase_end_ms;
 }
 
+/* Whoever turns us may have stood still: what came meanwhile counts before any deadline does. */
+static void look(struct rdzv_client *c)
+{
+    struct pollfd p = {.fd = c->fd, .events = POLLOUT};
+    if (c->phase == RDZV__PHASE_CONNECT && poll(&p, 1, 0) == 1)
+        rdzv__client_connected(c);
+    if (c->phase == RDZV__PHASE_HELLO || c->phase == RDZV__PHASE_UP)
+        receive(c, 0);
+}
+
 void rdzv__client_on_time(struct rdzv_client *c)
 {
+    look(c);
     uint64_t now = clock_ms();
     if (c->phase_end_ms <= now)
         rdzv__client_phase_over(c, now);

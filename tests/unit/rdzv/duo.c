@@ -11,6 +11,7 @@ static struct rdzv__client_config config(const struct duo *d, int legacy, int wa
 {
     return (struct rdzv__client_config){.allocator = &d->allocator,
                                         .peer = "peer:1",
+                                        .trouble = "",
                                         .legacy = legacy,
                                         .wait_first = wait_first,
                                         .reply_timeout_ms = 30000,
