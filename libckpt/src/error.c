@@ -3,6 +3,7 @@
  * allocation: works when out of memory.
  */
 #include "env.h"
+#include "text.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -61,21 +62,6 @@ int ckpt__code_of_errno(int sys_errno)
     }
 }
 
-/* A text that was cut to fit must not end in half a UTF-8 sequence. */
-static void mend_end(char *text, size_t capacity)
-{
-    size_t len = strlen(text);
-    if (len + 1 < capacity)
-        return;
-    size_t lead = len - 1;
-    while (lead > 0 && ((unsigned char)text[lead] & 0xc0) == 0x80)
-        lead--;
-    unsigned char c = (unsigned char)text[lead];
-    size_t needs = c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : c >= 0xc0 ? 2 : 1;
-    if (lead + needs > len)
-        text[lead] = '\0';
-}
-
 __attribute__((format(printf, 4, 0))) static void fill(ckpt_error *err, int code, int sys_errno,
                                                        const char *fmt, va_list args)
 {
@@ -90,7 +76,7 @@ __attribute__((format(printf, 4, 0))) static void fill(ckpt_error *err, int code
         const char *why = strerror_r(sys_errno, reason, sizeof reason);
         snprintf(err->text + used, sizeof err->text - used, ": %s", why);
     }
-    mend_end(err->text, sizeof err->text);
+    text_mend_end(err->text, sizeof err->text);
 }
 
 int ckpt__fail(ckpt_error *err, int code, const char *fmt, ...)
