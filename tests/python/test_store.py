@@ -140,6 +140,15 @@ def test_a_silent_peer_and_what_to_write_for_an_old_store(caplog):
     assert "needs legacy=True" in caplog.text and "dialect" not in caplog.text.lower()
 
 
+def test_a_script_that_waits_for_its_server_shows_why(server, caplog):
+    server.close()
+    with rdzv.Store(server.address, connect_timeout=6) as store:
+        with pytest.raises(errors.TimedOut):
+            store.get("a", timeout=0)
+    first, *_ = (record for record in caplog.records if record.levelno == logging.WARNING)
+    assert "refused; trying until 6000 ms are over" in first.getMessage()
+
+
 def test_a_signal_handler_that_raises(store):
     begin = time.monotonic()
     with pytest.raises(Interrupt), on_alarm(0.2, interrupt):

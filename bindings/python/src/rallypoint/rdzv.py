@@ -349,8 +349,8 @@ class Store(_Owner):
     values are bytes or text (UTF-8); what comes back is bytes. Every call takes `timeout` in
     seconds: None is the store's own, 0 asks for what is there now. The first call connects, which
     is under `connect_timeout` alone: with a wrong address it blocks for 300 seconds if nothing else
-    is given, whatever its own `timeout` is, 0 too. Why a try failed goes to the logger
-    `rallypoint.rdzv`.
+    is given, whatever its own `timeout` is, 0 too. Why the tries fail goes to the logger
+    `rallypoint.rdzv`, as a warning once that lasts three seconds.
 
     Args:
         address: "HOST:PORT" or "[IPv6]:PORT"; the name may appear later than this call.
