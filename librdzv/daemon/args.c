@@ -186,6 +186,12 @@ static int printed(void)
     return fflush(stdout) == 0 && !ferror(stdout) ? EXIT_ENDED : EXIT_OTHER;
 }
 
+static int print_help(void)
+{
+    help_print();
+    return printed();
+}
+
 static int print_version(void)
 {
     int v = rdzv_version();
@@ -219,13 +225,12 @@ int args_parse(struct args *a, int argc, char **argv)
         return EXIT_OTHER;
     }
     int c;
+    int print = 0;
     while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-        if (c == 'h') {
-            help_print();
-            return printed();
+        if (c == 'h' || c == 'V') {
+            print = c; /* once the whole line is known to be right */
+            continue;
         }
-        if (c == 'V')
-            return print_version();
         if (c < FIRST_FLAG) {
             fputs("rdzvd: see rdzvd --help\n", stderr); /* getopt has said what is wrong */
             return EXIT_USAGE;
@@ -234,10 +239,13 @@ int args_parse(struct args *a, int argc, char **argv)
         if (code >= 0)
             return code;
     }
-    if (optind == argc)
-        return -1;
-    fprintf(stderr, "rdzvd: unknown argument \"%s\"; see rdzvd --help\n", argv[optind]);
-    return EXIT_USAGE;
+    if (optind < argc) {
+        fprintf(stderr, "rdzvd: unknown argument \"%s\"; see rdzvd --help\n", argv[optind]);
+        return EXIT_USAGE;
+    }
+    if (print == 'h')
+        return print_help();
+    return print == 'V' ? print_version() : -1;
 }
 
 void args_free(struct args *a)

@@ -102,14 +102,20 @@ static void guard_standard_descriptors(void)
     signal(SIGPIPE, SIG_IGN);
 }
 
-/* Blocks the signals that end the server; returns a descriptor that reads them. */
+/* Blocks the signals that end the server; returns a descriptor that reads them. It would read
+ * those, too, that whoever started it has set to be ignored, as nohup does with SIGHUP and a script
+ * with the SIGINT of what it runs in the background: so these are left as they are. */
 static int open_signals(void)
 {
+    static const int unless_ignored[] = {SIGINT, SIGHUP};
     sigset_t mask;
     sigemptyset(&mask);
     sigaddset(&mask, SIGTERM);
-    sigaddset(&mask, SIGINT);
-    sigaddset(&mask, SIGHUP); /* a terminal that is closed; under nohup it is ignored */
+    for (size_t i = 0; i < sizeof unless_ignored / sizeof unless_ignored[0]; i++) {
+        struct sigaction was;
+        if (sigaction(unless_ignored[i], NULL, &was) == 0 && was.sa_handler != SIG_IGN)
+            sigaddset(&mask, unless_ignored[i]);
+    }
     sigprocmask(SIG_BLOCK, &mask, NULL);
     return signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
 }

@@ -1,6 +1,6 @@
 /*
- * test_daemon.c: what the limits on rdzvd's command line do, seen by clients and in its log;
- * rdzvd.sh has its signals and descriptors.
+ * test_daemon.c: what the limits on rdzvd's command line do, seen by clients and in its log, and
+ * which signals count; rdzvd.sh has how it ends, and its descriptors.
  */
 #include "daemon.h"
 #include "net.h"
@@ -8,6 +8,7 @@
 
 #include <arpa/inet.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -62,6 +63,59 @@ START_TEST(values_are_checked_and_the_message_says_what_is_accepted)
             }
         }
     }
+}
+END_TEST
+
+START_TEST(nothing_is_printed_for_a_line_that_is_wrong)
+{
+    static const char *const print[] = {"--help", "--version", "-h"};
+    static const char *const wrong[] = {"extra", "-hV", "--no-such", "--max-keys=0", "--listen"};
+    for (size_t p = 0; p < sizeof print / sizeof print[0]; p++) {
+        ck_assert_int_eq(DAEMON_RUN(print[p]), 0);
+        for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+            ck_assert_msg(DAEMON_RUN(print[p], wrong[i]) == 2, "%s %s", print[p], wrong[i]);
+            ck_assert_str_eq(daemon_out(), "");
+            ck_assert_ptr_nonnull(strstr(daemon_log(), "see rdzvd --help"));
+            ck_assert_int_eq(DAEMON_RUN(wrong[i], print[p]), 2);
+        }
+    }
+}
+END_TEST
+
+/* As nohup has SIGHUP, and a script the SIGINT of its background. */
+START_TEST(signals_that_were_ignored_do_not_end_it)
+{
+    static const int ignored[] = {SIGINT, SIGHUP, SIGTERM};
+    void (*was[3])(int);
+    for (int i = 0; i < 3; i++)
+        was[i] = signal(ignored[i], SIG_IGN);
+    DAEMON_START("--log-level", "info");
+    for (int i = 0; i < 3; i++)
+        signal(ignored[i], was[i]);
+    int fd = net_greet(daemon_port(NULL));
+    for (int i = 0; i < 10; i++) {
+        ck_assert_int_eq(kill(daemon_pid(), ignored[i % 2]), 0);
+        net_expect_served(fd);
+    }
+    close(fd);
+    close(net_greet(daemon_port(NULL))); /* it takes new clients, too */
+    daemon_stop();
+    ck_assert_msg(strstr(daemon_log(), "Terminated: no new clients") != NULL, "%s", daemon_log());
+}
+END_TEST
+
+START_TEST(signals_that_were_not_end_it)
+{
+    static const int signals[] = {SIGINT, SIGHUP, SIGTERM};
+    void (*was)(int) = signal(signals[_i], SIG_DFL); /* whoever runs the tests may ignore it */
+    DAEMON_START("--log-level", "info");
+    signal(signals[_i], was);
+    int fd = net_greet(daemon_port(NULL));
+    ck_assert_int_eq(kill(daemon_pid(), signals[_i]), 0);
+    daemon_expect_log("no new clients");
+    net_expect_served(fd);
+    close(fd);
+    ck_assert_int_eq(daemon_end(), 0);
 }
 END_TEST
 
@@ -254,6 +308,9 @@ Suite *suite(void)
     tcase_set_timeout(t, 60);
     tcase_add_checked_fixture(t, NULL, teardown);
     tcase_add_test(t, values_are_checked_and_the_message_says_what_is_accepted);
+    tcase_add_test(t, nothing_is_printed_for_a_line_that_is_wrong);
+    tcase_add_test(t, signals_that_were_ignored_do_not_end_it);
+    tcase_add_loop_test(t, signals_that_were_not_end_it, 0, 3);
     tcase_add_test(t, help_has_every_limit);
     tcase_add_test(t, defaults_may_be_given);
     tcase_add_test(t, a_client_too_many);
