@@ -164,8 +164,8 @@ RDZV_API int rdzv_server_drain(rdzv_server *s, int32_t timeout_ms, rdzv_closed_f
                                void *ctx);
 
 /* Own thread only: descriptor to poll, never to read or close; dispatch runs what is ready and
- * returns how many; wait is poll and dispatch, -1 = no limit, and may return early (0) for a
- * signal. ENOTSUP on a borrowed loop. */
+ * returns how many; wait goes on until at least one ran or timeout_ms is over (-1 = no limit), 0
+ * also after a signal. ENOTSUP on a borrowed loop. */
 RDZV_API int rdzv_server_fd(const rdzv_server *s);
 RDZV_API int rdzv_server_dispatch(rdzv_server *s);
 RDZV_API int rdzv_server_wait(rdzv_server *s, int timeout_ms);

@@ -189,8 +189,7 @@ void rdzv_job_close(rdzv_job *job, rdzv_closed_fn closed, void *ctx)
     if (rdzv__server_check(s) != RDZV_OK)
         return;
     if (s->in_callback) {
-        if (!s->borrowed)
-            rdzv__log(s, RDZV_LOG_ERROR, "rdzv_job_close was called from a callback: ignored");
+        rdzv__close_ignored(s, &job->told_close, "rdzv_job_close");
         return;
     }
     job->closed = closed;

@@ -3,6 +3,7 @@
  * is done by the files beside it, on the loop's thread. Invariant: nothing but close calls back
  * before the submitting call has returned, and every accepted operation calls back once.
  */
+#include "clock.h"
 #include "error.h"
 #include "caller_options.h"
 #include "options.h"
@@ -263,10 +264,17 @@ int rdzv_server_wait(rdzv_server *s, int timeout_ms)
         return code;
     if (s->in_callback)
         return RDZV_EBUSY;
-    struct pollfd p = {.fd = s->out.mailbox.fd, .events = POLLIN};
-    if (poll(&p, 1, timeout_ms) < 0 && errno != EINTR)
-        return RDZV_EIO;
-    return rdzv_server_dispatch(s);
+    uint64_t now = clock_ms();
+    uint64_t end = timeout_ms < 0 ? UINT64_MAX : clock_in_ms(timeout_ms);
+    for (;;) {
+        struct pollfd p = {.fd = s->out.mailbox.fd, .events = POLLIN};
+        if (poll(&p, 1, clock_poll_ms(now, end)) < 0)
+            return errno == EINTR ? 0 : RDZV_EIO;
+        int count = rdzv_server_dispatch(s);
+        now = clock_ms();
+        if (count != 0 || now >= end)
+            return count;
+    }
 }
 
 void rdzv__server_finish(struct rdzv_server *s)
@@ -285,13 +293,20 @@ void rdzv__server_finish(struct rdzv_server *s)
         closed(ctx);
 }
 
+void rdzv__close_ignored(struct rdzv_server *s, int *told, const char *call)
+{
+    int told_before = *told;
+    *told = 1;
+    if (!told_before && !s->borrowed)
+        rdzv__log(s, RDZV_LOG_ERROR, "%s was called from a callback: ignored", call);
+}
+
 void rdzv_server_close(rdzv_server *s, rdzv_closed_fn closed, void *ctx)
 {
     if (rdzv__server_check(s) != RDZV_OK)
         return; /* NULL, or a child after fork: everything here belongs to the parent */
     if (s->in_callback) {
-        if (!s->borrowed) /* there the hook that calls us may be the log hook: it would not end */
-            rdzv__log(s, RDZV_LOG_ERROR, "rdzv_server_close was called from a callback: ignored");
+        rdzv__close_ignored(s, &s->told_close, "rdzv_server_close");
         return;
     }
     if (s->borrowed && s->closing)

@@ -83,6 +83,7 @@ struct rdzv_job {
     uint64_t ended_names;
     struct rdzv__log_window windows[RDZV__LOG_KINDS];
     struct rdzv__stats stats;
+    int told_close;        /* caller: see rdzv__close_ignored */
     rdzv_closed_fn closed; /* caller */
     void *closed_ctx;      /* caller */
 };
@@ -94,6 +95,7 @@ struct rdzv_server {
     pid_t owner;            /* caller: process that opened it */
     int borrowed;           /* the loop is the caller's */
     int in_callback;        /* caller: depth of callbacks that may not close, dispatch or wait */
+    int told_close;         /* caller: that a close from there was ignored */
     int drain_asked;        /* caller */
     struct queue open_jobs; /* caller: handles that are not closed, the unnamed job first */
     rdzv_server_stats past; /* caller: what closed jobs had counted */
@@ -247,6 +249,9 @@ static inline int rdzv__server_check(const struct rdzv_server *s)
         return RDZV_EINVAL;
     return s->owner == getpid() ? RDZV_OK : RDZV_ESTATE;
 }
+/* Caller: says so, but once, for it may be the log hook that calls; on a borrowed loop that would
+ * be called within itself. */
+void rdzv__close_ignored(struct rdzv_server *s, int *told, const char *call);
 /* Caller: calls `drained` of struct rdzv_server *s, if it is still owed. */
 void rdzv__server_drained(struct rdzv_server *s);
 /* Caller: calls what is still owed, frees everything, calls `closed`. */

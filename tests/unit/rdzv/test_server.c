@@ -3,6 +3,7 @@
  * of dispatch, wait, drain, close and fork.
  */
 #include "alloc_fault.h"
+#include "clock.h"
 #include "net.h"
 #include "runner.h"
 
@@ -10,10 +11,12 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -341,18 +344,53 @@ START_TEST(close_ends_a_drain)
 }
 END_TEST
 
+static void on_signal(int number)
+{
+    (void)number;
+}
+
+START_TEST(wait_goes_on_until_one_ran)
+{
+    enum { WAIT_MS = 200 };
+    static const uint64_t one = 1;
+    rdzv_server *s = net_open(NULL, &net_server_log);
+    net_expect_log(s, &net_server_log, "listening");
+    uint64_t before_ms = clock_ms();
+    /* As when a line was taken before it was announced. */
+    ck_assert_int_eq(write(rdzv_server_fd(s), &one, sizeof one), (ssize_t)sizeof one);
+    ck_assert_int_eq(rdzv_server_wait(s, WAIT_MS), 0);
+    ck_assert_uint_ge(clock_ms() - before_ms, WAIT_MS);
+    int fd = net_connect(net_port(s));
+    wire_add(&w, "x", "junk");
+    net_send(fd, &w);
+    ck_assert_int_eq(write(rdzv_server_fd(s), &one, sizeof one), (ssize_t)sizeof one);
+    ck_assert_int_eq(rdzv_server_wait(s, -1), 1); /* a line about it */
+    net_expect_end(fd);
+    struct sigaction was;
+    struct sigaction action = {.sa_handler = on_signal};
+    struct itimerval soon = {.it_value.tv_usec = 1000, .it_interval.tv_usec = 50000};
+    ck_assert_int_eq(sigaction(SIGALRM, &action, &was), 0);
+    ck_assert_int_eq(setitimer(ITIMER_REAL, &soon, NULL), 0);
+    ck_assert_int_eq(rdzv_server_wait(s, -1), 0);
+    soon = (struct itimerval){.it_value.tv_usec = 0};
+    ck_assert_int_eq(setitimer(ITIMER_REAL, &soon, NULL), 0);
+    ck_assert_int_eq(sigaction(SIGALRM, &was, NULL), 0);
+    rdzv_server_close(s, NULL, NULL);
+}
+END_TEST
+
 static rdzv_server *called_back;
 static int busy_seen;
+static int ignored_said;
 
 static void call_from_callback(void *ctx, int level, const char *line)
 {
     (void)ctx;
     (void)level;
-    (void)line;
     busy_seen += rdzv_server_dispatch(called_back) == RDZV_EBUSY;
     busy_seen += rdzv_server_wait(called_back, 0) == RDZV_EBUSY;
-    if (busy_seen == 2)
-        rdzv_server_close(called_back, net_count_call, &busy_seen); /* ignored */
+    rdzv_server_close(called_back, net_count_call, &busy_seen);
+    ignored_said += strcmp(line, "rdzv_server_close was called from a callback: ignored") == 0;
 }
 
 START_TEST(callbacks_may_not_dispatch_wait_or_close)
@@ -360,11 +398,15 @@ START_TEST(callbacks_may_not_dispatch_wait_or_close)
     rdzv_server_options opt = net_options();
     opt.log = call_from_callback;
     busy_seen = 0;
+    ignored_said = 0;
     ck_assert_int_eq(rdzv_server_open(&called_back, &opt, NULL), RDZV_OK);
     struct pollfd p = {.fd = rdzv_server_fd(called_back), .events = POLLIN};
     ck_assert_int_eq(poll(&p, 1, 5000), 1); /* the line about listening */
-    ck_assert_int_ge(rdzv_server_dispatch(called_back), 1);
+    ck_assert_int_eq(rdzv_server_dispatch(called_back), 1);
     ck_assert_int_eq(busy_seen, 2);
+    ck_assert_int_eq(rdzv_server_dispatch(called_back), 1); /* and the one about close: once */
+    ck_assert_int_eq(rdzv_server_wait(called_back, 50), 0);
+    ck_assert_int_eq(ignored_said, 1);
     ck_assert_int_eq(net_count_keys(net_port(called_back)), 0);
     rdzv_server_close(called_back, NULL, NULL);
 }
@@ -482,6 +524,7 @@ Suite *suite(void)
     tcase_add_test(t, drain_ends_with_the_last_client);
     tcase_add_test(t, drain_ends_when_its_time_is_over);
     tcase_add_test(t, close_ends_a_drain);
+    tcase_add_test(t, wait_goes_on_until_one_ran);
     tcase_add_test(t, callbacks_may_not_dispatch_wait_or_close);
     tcase_add_test(t, a_child_after_fork_gets_estate);
     tcase_add_test(t, nothing_survives_exec);
