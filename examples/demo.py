@@ -97,8 +97,9 @@ def play(args, say):
 def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--rdzvd", required=True, help="path of the coordinator's program")
-    p.add_argument("--out", required=True, help="directory for checkpoints, results and logs; made where "
-                   "its parent exists; what an earlier demo left in it is replaced, and nothing else")
+    p.add_argument("--out", required=True, help="directory for checkpoints, results and "
+                   "logs; made where its parent exists; what an earlier demo left in it is "
+                   "replaced, and nothing else")
     args = p.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     say = Narrator()

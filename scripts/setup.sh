@@ -76,8 +76,8 @@ find_python() {
         fi
     done
     if [ -n "${PYTHON:-}" ]; then
-        echo "PYTHON=$PYTHON does not run as a Python of 3.9 or newer with venv: name another one," \
-            "or none." >&2
+        echo "PYTHON=$PYTHON does not run as a Python of 3.9 or newer with venv: name another" \
+            "one, or none." >&2
         return 1
     fi
     echo "No Python with venv found: install python3 (3.9 or newer) and python3-venv." >&2
