@@ -4,6 +4,8 @@
  */
 #include "pair.h"
 
+#include "clock.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/tcp.h>
@@ -12,17 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { PART_BYTES = 65536, STUCK_MS = 20000 };
-
-static int64_t now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 static int connect_port(uint16_t port)
 {
@@ -123,17 +117,17 @@ int side_ready(struct side *s, int timeout_ms)
 
 const uint8_t *side_take(struct side *s, size_t len, int timeout_ms)
 {
-    int64_t deadline = now_ms() + timeout_ms;
+    uint64_t end = clock_ms() + (uint64_t)timeout_ms;
     if (s->taken == s->in.len) {
         s->taken = 0;
         s->in.len = 0;
     }
     while (s->in.len - s->taken < len) {
-        int64_t left = deadline - now_ms();
-        if (s->ended || left < 0)
+        uint64_t now = clock_ms();
+        if (s->ended || now > end)
             return NULL;
         struct pollfd p = {.fd = s->fd, .events = POLLIN};
-        if (poll(&p, 1, (int)left) > 0)
+        if (poll(&p, 1, clock_poll_ms(now, end)) > 0)
             receive(s);
     }
     const uint8_t *at = s->in.data + s->taken;
