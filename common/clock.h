@@ -23,6 +23,12 @@ static inline uint64_t clock_in_ms(int64_t ms)
     return clock_ms() + (uint64_t)ms + (ms > 0);
 }
 
+/* The end of a wait whose time is -1 when it has no limit: UINT64_MAX then. */
+static inline uint64_t clock_end_ms(int timeout_ms)
+{
+    return timeout_ms < 0 ? UINT64_MAX : clock_in_ms(timeout_ms);
+}
+
 /* For poll: the time left until `end`, at most an hour; UINT64_MAX is no limit. */
 static inline int clock_poll_ms(uint64_t now, uint64_t end)
 {

@@ -143,7 +143,7 @@ int ckpt_dispatch(ckpt *c)
 
 int ckpt_wait(ckpt *c, int timeout_ms)
 {
-    uint64_t end = timeout_ms < 0 ? UINT64_MAX : clock_in_ms(timeout_ms);
+    uint64_t end = clock_end_ms(timeout_ms);
     for (;;) {
         int n = ckpt_dispatch(c);
         uint64_t now = clock_ms();

@@ -282,18 +282,25 @@ def test_signal_handlers_use_the_store_at_any_moment(store):
     handled_at_any_moment(store)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_child_after_fork(store):
-    store.set("a", "1")
+def status_of_a_child_that_gets(store):
+    """0 when it is told whose store that is. A hang ends it, too."""
     child = os.fork()
     if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(10)
         try:
             store.get("a")
         except errors.StateError as error:
             store.close()
             os._exit(0 if "its child" in str(error) else 2)
         os._exit(1)
-    assert os.waitpid(child, 0)[1] == 0
+    return os.waitpid(child, 0)[1]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_child_after_fork(store):
+    store.set("a", "1")
+    assert status_of_a_child_that_gets(store) == 0
     assert store.get("a") == b"1"
 
 
@@ -303,17 +310,7 @@ def test_child_after_fork_while_a_thread_waits(server, store):
     waiter = threading.Thread(target=store.get, args=("late",))
     waiter.start()
     eventually(lambda: server.stats().waiting == 1)
-    child = os.fork()
-    if child == 0:
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(10)  # a hang ends the child with it
-        try:
-            store.get("a")
-        except errors.StateError as error:
-            store.close()
-            os._exit(0 if "its child" in str(error) else 2)
-        os._exit(1)
-    status = os.waitpid(child, 0)[1]
+    status = status_of_a_child_that_gets(store)
     with rdzv.Store(server.address) as other:
         other.set("late", "")
         other.flush()

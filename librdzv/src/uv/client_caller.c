@@ -110,7 +110,7 @@ static int turn(struct rdzv_client *c, int timeout_ms)
 static int drive_until_one_ran(struct rdzv_client *c, int timeout_ms)
 {
     uint64_t now = clock_ms();
-    uint64_t end = timeout_ms < 0 ? UINT64_MAX : clock_in_ms(timeout_ms);
+    uint64_t end = clock_end_ms(timeout_ms);
     rdzv__client_settle(c);
     for (;;) {
         int count = rdzv__client_hand_over(c);

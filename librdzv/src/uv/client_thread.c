@@ -38,7 +38,7 @@ void rdzv__client_thread_forget(struct rdzv_client *c, struct rdzv__client_call 
 int rdzv__client_thread_wait(struct rdzv_client *c, int timeout_ms)
 {
     uint64_t now = clock_ms();
-    uint64_t end = timeout_ms < 0 ? UINT64_MAX : clock_in_ms(timeout_ms);
+    uint64_t end = clock_end_ms(timeout_ms);
     for (;;) {
         struct pollfd p = {.fd = c->out.mailbox.fd, .events = POLLIN};
         if (poll(&p, 1, clock_poll_ms(now, end)) < 0)

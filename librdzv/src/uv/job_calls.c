@@ -105,9 +105,8 @@ static int start(struct rdzv_job *job, const rdzv_job_options *opt, rdzv_error *
         return RDZV_OK;
     if (opt->listen_fd < 0)
         rdzv__socket_close(job->listener.fd);
-    return rdzv__fail(err, result == -ENOMEM ? RDZV_ENOMEM : RDZV_EIO, -result,
-                      "serving job \"%.100s\" on %s: %s", job->run_id, job->listener.address,
-                      strerror(-result));
+    return rdzv__fail_sys(err, result == -ENOMEM ? RDZV_ENOMEM : RDZV_EIO, -result,
+                          "serving job \"%.100s\" on %s", job->run_id, job->listener.address);
 }
 
 int rdzv_server_open_job(rdzv_server *s, rdzv_job **ret, const rdzv_job_options *opt,

@@ -91,7 +91,7 @@ static int fail_listen(rdzv_error *err, int error, const char *step, const char 
         code = RDZV_EADDRNOTAVAIL;
     else if (error == EACCES || error == EPERM)
         code = RDZV_EACCES;
-    return rdzv__fail(err, code, error, "%s %s: %s", step, address, strerror(error));
+    return rdzv__fail_sys(err, code, error, "%s %s", step, address);
 }
 
 /* Returns the bound socket, or -1 with errno. */
@@ -139,13 +139,11 @@ static int adopt(struct rdzv__listener *l, int fd, rdzv_error *err)
     int type = 0;
     socklen_t len = sizeof type;
     if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) != 0)
-        return rdzv__fail(err, RDZV_EINVAL, errno, "listen_fd %d is not a socket: %s", fd,
-                          strerror(errno));
+        return rdzv__fail_sys(err, RDZV_EINVAL, errno, "listen_fd %d is not a socket", fd);
     struct sockaddr_storage addr = {0};
     len = sizeof addr;
     if (getsockname(fd, (struct sockaddr *)&addr, &len) != 0)
-        return rdzv__fail(err, RDZV_EINVAL, errno, "address of listen_fd %d: %s", fd,
-                          strerror(errno));
+        return rdzv__fail_sys(err, RDZV_EINVAL, errno, "address of listen_fd %d", fd);
     char text[sizeof l->address];
     if (type != SOCK_STREAM || (addr.ss_family != AF_INET && addr.ss_family != AF_INET6) ||
         rdzv__address_text(&addr, text, sizeof text) == 0)

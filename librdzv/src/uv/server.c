@@ -138,7 +138,7 @@ static int start(struct rdzv_server *s, rdzv_error *err)
     struct outbox_hooks hooks = {a->alloc, a->free, a->ctx, s->log, s->log_ctx};
     int error = outbox_init(&s->out, &hooks, OUTBOX_LINES);
     if (error != 0)
-        return rdzv__fail(err, RDZV_EIO, error, "eventfd for the server: %s", strerror(error));
+        return rdzv__fail_sys(err, RDZV_EIO, error, "eventfd for the server");
     rdzv__log(s, RDZV_LOG_INFO, "listening on %s", s->unnamed.listener.address);
     int code = rdzv__thread_start(s, err);
     if (code != RDZV_OK)
@@ -265,7 +265,7 @@ int rdzv_server_wait(rdzv_server *s, int timeout_ms)
     if (s->in_callback)
         return RDZV_EBUSY;
     uint64_t now = clock_ms();
-    uint64_t end = timeout_ms < 0 ? UINT64_MAX : clock_in_ms(timeout_ms);
+    uint64_t end = clock_end_ms(timeout_ms);
     for (;;) {
         struct pollfd p = {.fd = s->out.mailbox.fd, .events = POLLIN};
         if (poll(&p, 1, clock_poll_ms(now, end)) < 0)
